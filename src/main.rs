@@ -1,0 +1,3 @@
+//! The `qrae` command.
+
+fn main() {}
