@@ -88,6 +88,9 @@ impl Span {
     }
 }
 
+/// Tokens per KV block (design: the paged flash-attention kernel wants a multiple of 32).
+pub const BLOCK_SIZE: usize = 32;
+
 /// A KV block of the paged pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
