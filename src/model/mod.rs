@@ -1,1 +1,42 @@
-//! (being written)
+//! Models: a decoder built from a spec and weights, and what it hands back.
+//!
+//! Knows tensors, layers and files of weights; knows no request, no sampling, no paging policy, no text.
+
+pub mod arch;
+pub mod batch;
+pub mod capture;
+pub mod decoder;
+pub mod mapped;
+pub mod safetensors;
+pub mod spec;
+pub mod weights;
+
+use candle_core::Result;
+
+pub use batch::{Batch, BatchItem, Output};
+pub use capture::Captured;
+pub use spec::DecoderSpec;
+pub use weights::LoadError;
+
+use crate::ops::KvStore;
+
+/// What a forward pass hands back.
+#[derive(Debug)]
+pub struct ForwardOutput {
+    /// `[vocab]` logits for each item that wanted them, in item order.
+    pub logits: Vec<Vec<f32>>,
+    /// Query vectors of the items that wanted them.
+    pub captured: Vec<Captured>,
+}
+
+/// A language model. Chosen once at load; nobody asks again which one it is.
+pub trait Decoder: Send {
+    /// Its sizes.
+    fn spec(&self) -> &DecoderSpec;
+
+    /// Runs `batch`, writing K and V to `kv`. Each item's positions before its first must already be there.
+    ///
+    /// # Errors
+    /// What candle reports: an id outside the vocabulary, a block outside the pool.
+    fn forward(&self, batch: &Batch, kv: &mut KvStore) -> Result<ForwardOutput>;
+}

@@ -1,0 +1,70 @@
+//! Where a decoder's weights come from: one trait, so that a model file never knows its file format.
+//!
+//! Names are the Hugging Face ones (`model.layers.3.self_attn.q_proj.weight`); other formats translate.
+
+use std::path::PathBuf;
+
+use candle_core::Tensor;
+
+use crate::ops::Linear;
+
+/// A model file that cannot be used, with what and why.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file could not be opened or read.
+    #[error("{}: cannot be read: {reason}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// A key or tensor is missing, of the wrong kind, or out of range.
+    #[error("{}: {key}: {reason}", file.display())]
+    Key {
+        /// The file.
+        file: PathBuf,
+        /// Metadata key or tensor name.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The architecture is not one of ours.
+    #[error("{}: architecture {found:?} is not supported; supported are {supported}", file.display())]
+    Architecture {
+        /// The file.
+        file: PathBuf,
+        /// What the file says.
+        found: String,
+        /// The ones there are.
+        supported: String,
+    },
+}
+
+impl LoadError {
+    /// A [`LoadError::Key`].
+    pub fn key(file: impl Into<PathBuf>, key: impl Into<String>, reason: &(impl ToString + ?Sized)) -> Self {
+        Self::Key { file: file.into(), key: key.into(), reason: reason.to_string() }
+    }
+}
+
+/// Tensors by Hugging Face name.
+pub trait Weights: Sync {
+    /// The `[n, k]` matrix `name`, packed.
+    ///
+    /// # Errors
+    /// When it is missing or of another shape.
+    fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Linear, LoadError>;
+
+    /// The vector `name` of `len` values, f32.
+    ///
+    /// # Errors
+    /// When it is missing or of another length.
+    fn vector(&self, name: &str, len: usize) -> Result<Tensor, LoadError>;
+
+    /// Whether there is a tensor of that name.
+    fn has(&self, name: &str) -> bool;
+
+    /// Names of tensors that nobody asked for, except those known to be useless.
+    fn unused(&self) -> Vec<String>;
+}

@@ -1,0 +1,210 @@
+//! Our forward pass and attention rows against PyTorch's, on the tiny checkpoints of `tests/golden`: every head of
+//! every layer, and the logits.
+
+use std::{collections::HashMap, fs, path::PathBuf};
+
+use candle_core::{Device, Tensor};
+use qrae::{
+    ids::{BlockId, Depth, HeadRef, Span, TokenId},
+    model::{
+        Batch, BatchItem, Decoder, Output,
+        arch::HfConfig,
+        decoder::DenseDecoder,
+        safetensors,
+        spec::{Rope, RopeScaling},
+    },
+    ops::{KvStore, PageLayout, RowQuery},
+};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+const FOLDERS: [&str; 4] = ["llama", "llama-bias", "qwen2", "qwen3"];
+
+fn golden(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+#[derive(Deserialize)]
+struct Case {
+    ids: Vec<TokenId>,
+    p0: usize,
+    pq: usize,
+}
+
+struct Golden {
+    case: Case,
+    decoder: DenseDecoder,
+    expected: HashMap<String, Tensor>,
+}
+
+fn load(folder: &str) -> Golden {
+    let dir = golden(folder);
+    let case = serde_json::from_str(&fs::read_to_string(dir.join("case.json")).unwrap()).unwrap();
+    let spec = safetensors::read_spec(&dir).unwrap();
+    let weights = safetensors::SafetensorsFolder::open(&dir).unwrap();
+    let decoder = DenseDecoder::load(spec, &weights).unwrap();
+    assert_eq!(qrae::model::weights::Weights::unused(&weights), Vec::<String>::new(), "{folder}");
+    let expected = candle_core::safetensors::load(dir.join("expected.safetensors"), &Device::Cpu).unwrap();
+    Golden { case, decoder, expected }
+}
+
+fn store(decoder: &DenseDecoder, blocks: usize) -> KvStore {
+    let spec = decoder.spec();
+    let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
+    KvStore::new(spec.n_layers, blocks, layout, &Device::Cpu).unwrap()
+}
+
+fn all_heads(decoder: &DenseDecoder) -> Vec<HeadRef> {
+    let spec = decoder.spec();
+    let layer = |l| (0..spec.n_heads).map(move |h| HeadRef { layer: l as u16, head: h as u16 });
+    (0..spec.n_layers).flat_map(layer).collect()
+}
+
+#[test]
+fn the_files_are_the_ones_that_were_made() {
+    let sums = fs::read_to_string(golden("SHA256SUMS")).unwrap();
+    assert!(sums.lines().count() >= 4 * FOLDERS.len());
+    for line in sums.lines() {
+        let (want, name) = line.split_once("  ").unwrap();
+        let digest = Sha256::digest(fs::read(golden(name)).unwrap());
+        let got: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(got, want, "{name}");
+    }
+}
+
+#[test]
+fn logits_equal_the_reference_at_every_position() {
+    for folder in FOLDERS {
+        let Golden { case, decoder, expected } = load(folder);
+        let depth = Depth(decoder.spec().n_layers as u16);
+        let mut kv = store(&decoder, 8);
+        let table: Vec<BlockId> = [5, 0, 7, 2].map(BlockId).into();
+        let expected = expected["logits"].to_vec2::<f32>().unwrap();
+        let mut worst = 0f32;
+        // token by token: each step attends to what earlier steps wrote
+        for (p, &token) in case.ids.iter().enumerate() {
+            let item = BatchItem {
+                tokens: vec![token],
+                first_position: p,
+                table: table.clone(),
+                depth,
+                output: Output::Logits,
+            };
+            let out = decoder.forward(&Batch::new(vec![item]), &mut kv).unwrap();
+            for (got, want) in out.logits[0].iter().zip(&expected[p]) {
+                worst = worst.max((got - want).abs());
+            }
+        }
+        println!("{folder}: logits within {worst:e}");
+        assert!(worst < 2e-4, "{folder}: {worst}");
+    }
+}
+
+#[test]
+fn rows_of_every_head_equal_the_reference() {
+    for folder in FOLDERS {
+        let Golden { case, decoder, expected } = load(folder);
+        let spec = decoder.spec();
+        let heads = all_heads(&decoder);
+        let mut kv = store(&decoder, 4);
+        let table: Vec<BlockId> = [3, 1, 0, 2].map(BlockId).into();
+        let item = BatchItem {
+            tokens: case.ids.clone(),
+            first_position: 0,
+            table: table.clone(),
+            // the deepest head is in the last layer, which is left early
+            depth: Depth(spec.n_layers as u16 - 1),
+            output: Output::Queries { reads: vec![case.p0, case.pq], heads: heads.clone() },
+        };
+        let out = decoder.forward(&Batch::new(vec![item]), &mut kv).unwrap();
+        assert_eq!(out.captured.iter().map(|c| c.heads.len()).sum::<usize>(), heads.len());
+        let expected = expected["rows"].to_dtype(candle_core::DType::F32).unwrap();
+        let mut worst = 0f32;
+        for captured in &out.captured {
+            let group = spec.n_heads / spec.n_kv_heads;
+            let kv_heads: Vec<usize> =
+                captured.heads.iter().map(|&h| usize::from(heads[h].head) / group).collect();
+            for (read, p) in [case.p0, case.pq].into_iter().enumerate() {
+                // all visible positions are candidates: the restricted row is then the whole attention row
+                let query =
+                    RowQuery { kv_heads: &kv_heads, table: &table, candidates: &[Span::new(0, p + 1)] };
+                let rows = kv.attention_rows(captured.layer, &captured.queries, &query).unwrap();
+                let rows = rows.chunks_exact(p + 1).skip(read * kv_heads.len());
+                for (row, &h) in rows.zip(&captured.heads) {
+                    let head = heads[h];
+                    let want = expected.get(head.layer.into()).unwrap().get(head.head.into()).unwrap();
+                    let want = want.get(read).unwrap().to_vec1::<f32>().unwrap();
+                    assert!(want[p + 1..].iter().all(|&a| a == 0.0));
+                    for (got, want) in row.iter().zip(&want) {
+                        worst = worst.max((got - want).abs());
+                    }
+                }
+            }
+        }
+        println!("{folder}: rows within {worst:e}");
+        assert!(worst < 1e-4, "{folder}: {worst}");
+    }
+}
+
+#[test]
+fn rotary_frequencies_equal_the_reference() {
+    #[derive(Deserialize)]
+    struct File {
+        cases: Vec<RopeCase>,
+    }
+    #[derive(Deserialize)]
+    struct RopeCase {
+        head_dim: usize,
+        rope_theta: f64,
+        rope_parameters: serde_json::Value,
+        inv_freq: Vec<f32>,
+        attention_factor: f32,
+    }
+    let file: File = serde_json::from_str(&fs::read_to_string(golden("rope.json")).unwrap()).unwrap();
+    assert_eq!(file.cases.len(), 5);
+    for case in file.cases {
+        let scaling = RopeScaling::from_json(&case.rope_parameters, 4096).unwrap();
+        let (got, factor) = Rope { theta: case.rope_theta, scaling }.frequencies(case.head_dim);
+        assert!((factor - case.attention_factor).abs() < 1e-6, "{}", case.rope_parameters);
+        assert_eq!(got.len(), case.inv_freq.len());
+        for (got, want) in got.iter().zip(&case.inv_freq) {
+            assert!((got - want).abs() <= 2e-6 * want, "{}: {got} {want}", case.rope_parameters);
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_right_says_what_is_wrong_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = golden("qwen2");
+    let check = |want: &str| {
+        let error = safetensors::read_spec(dir.path())
+            .and_then(|spec| DenseDecoder::load(spec, &safetensors::SafetensorsFolder::open(dir.path())?))
+            .err()
+            .expect("loading should have failed")
+            .to_string();
+        assert!(error.contains(want), "{error:?} does not speak of {want:?}");
+    };
+    check("config.json");
+    let config = fs::read_to_string(source.join("config.json")).unwrap();
+    let put = |text: &str| fs::write(dir.path().join("config.json"), text).unwrap();
+    put("{");
+    check("config.json");
+    put(&config.replace("Qwen2ForCausalLM", "MambaForCausalLM"));
+    check("MambaForCausalLM");
+    put(&config.replace("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 4"));
+    check("6 heads cannot share 4 KV heads");
+    put(&config);
+    check("model.safetensors");
+    let weights = fs::read(source.join("model.safetensors")).unwrap();
+    for cut in [0, 4, 8, 100, weights.len() / 2, weights.len() - 1] {
+        fs::write(dir.path().join("model.safetensors"), &weights[..cut]).unwrap();
+        check("model.safetensors");
+    }
+    fs::write(dir.path().join("model.safetensors"), &weights).unwrap();
+    put(&config.replace("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4"));
+    check("model.layers.3.");
+    put(&config.replace("\"intermediate_size\": 96", "\"intermediate_size\": 80"));
+    check("has shape [96, 96], config.json calls for [80, 96]");
+    let _: HfConfig = serde_json::from_str(&config).unwrap();
+}
