@@ -280,7 +280,7 @@ mod tests {
             score(&input(&[1], None)),
             Err(ScoreError::ChunkLengths { chunk_tokens: 1, row_tokens: 2 })
         );
-        assert_eq!(score(&input(&[usize::MAX, 3], None)).is_err(), true);
+        assert!(score(&input(&[usize::MAX, 3], None)).is_err());
         assert_eq!(
             responses(&input(&[2], Some(&b))),
             Err(ScoreError::Shapes { conditioned: (1, 2), control: (2, 2) })
