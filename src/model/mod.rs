@@ -5,6 +5,7 @@
 pub mod arch;
 pub mod batch;
 pub mod capture;
+pub mod card;
 pub mod decoder;
 pub mod mapped;
 pub mod safetensors;
