@@ -1,1 +1,252 @@
-//! (being written)
+//! Owns the device: one thread that plans a step, runs one forward pass, and settles it, over and over.
+//!
+//! Requests come in as token ids and leave as token ids or attention rows; the engine knows no text, no HTTP, no score.
+//! Callers hold an [`EngineHandle`]; dropping what a call returned cancels it, and its KV is free at the next step.
+
+mod jobs;
+mod rows;
+pub mod sample;
+mod step;
+mod thread;
+
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
+};
+
+use tokio::sync::{mpsc as tokio_mpsc, oneshot};
+
+pub use sample::{Logprobs, Sampling};
+
+use crate::{
+    ids::{HeadRef, Span, TokenId},
+    kv::{PoolStats, Salt},
+    model::{Decoder, DecoderSpec},
+    sched::SchedConfig,
+    score::Rows,
+};
+
+/// How an engine runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// KV blocks in the pool.
+    pub kv_blocks: usize,
+    /// Step budget, prefill chunk, most sequences at once.
+    pub sched: SchedConfig,
+    /// Threads of the kernels.
+    pub threads: usize,
+    /// Read the prefix cache. Off, every prompt is computed whole.
+    pub prefix_cache: bool,
+    /// Stop scoring passes at the deepest head. Off, they run every layer.
+    pub early_exit: bool,
+}
+
+/// A prompt to continue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateRequest {
+    /// Token ids, at least one.
+    pub prompt: Vec<TokenId>,
+    /// How tokens are chosen; continuation `i` of several uses seed `seed + i`.
+    pub sampling: Sampling,
+    /// Most tokens to generate, at least 1.
+    pub max_new: usize,
+    /// Tokens that end the continuation; the one that does is reported.
+    pub stop_tokens: Vec<TokenId>,
+    /// Number of top log-probabilities per token; `Some(0)` is only the chosen one's.
+    pub logprobs: Option<usize>,
+    /// Independent continuations of the one prompt, at least 1. The prompt is computed once.
+    pub n: usize,
+    /// Whose cached KV may be used.
+    pub salt: Salt,
+}
+
+/// Why a continuation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// A stop token.
+    StopToken,
+    /// `max_new` tokens.
+    Length,
+}
+
+/// One generated token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Token {
+    /// The token.
+    pub id: TokenId,
+    /// Where asked for.
+    pub logprobs: Option<Logprobs>,
+    /// Set on the last token.
+    pub finish: Option<Finish>,
+    /// Prompt tokens that were not computed but found in the prefix cache.
+    pub cached_tokens: usize,
+}
+
+/// Tokens of one continuation as they come. Ends after the token with `finish`, or with an error.
+pub type Tokens = tokio_mpsc::UnboundedReceiver<Result<Token, EngineError>>;
+
+/// Attention rows to read from one prefix with one or more tails.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowsRequest {
+    /// Tokens shared by all tails; at least one.
+    pub prefix: Vec<TokenId>,
+    /// Tails, at least one, none empty. Tail `i` continues the prefix on its own.
+    pub tails: Vec<Tail>,
+    /// Also read the row of the prefix's last token: the query-free control.
+    pub control: bool,
+    /// Heads to read, sorted.
+    pub heads: Vec<HeadRef>,
+    /// Candidate tokens: ascending, disjoint spans inside the prefix, at least one token in all.
+    pub candidates: Vec<Span>,
+    /// Whose cached KV may be used.
+    pub salt: Salt,
+}
+
+/// One tail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Its tokens.
+    pub tokens: Vec<TokenId>,
+    /// How many of its last tokens are read positions, at least 1: their rows are averaged.
+    pub reads: usize,
+}
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowsOutput {
+    /// The control's rows, `[heads, candidate tokens]`, where asked for.
+    pub control: Option<Rows>,
+    /// Each tail's rows, averaged over its read positions.
+    pub tails: Vec<Rows>,
+    /// Tokens whose KV was found in the prefix cache or shared between tails, summed over the tails' inputs.
+    pub cached_tokens: usize,
+    /// Tokens that were computed, in all.
+    pub computed_tokens: usize,
+    /// From submission to the first step.
+    pub queued: Duration,
+    /// From the first step to the end.
+    pub computed: Duration,
+}
+
+/// A request that the engine could not finish.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The KV pool could never hold it.
+    #[error("the request needs KV for {needed} tokens, the whole pool holds {capacity}; raise --kv-tokens or shorten it")]
+    TooLong {
+        /// Tokens it needs room for.
+        needed: usize,
+        /// Tokens the pool holds.
+        capacity: usize,
+    },
+    /// The forward pass failed or panicked on it. Other requests are not affected.
+    #[error("the model failed on this request: {reason}")]
+    Failed {
+        /// What it said.
+        reason: String,
+    },
+    /// The engine has shut down.
+    #[error("the engine has stopped")]
+    Stopped,
+}
+
+/// What the engine is doing and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Sequences that hold KV.
+    pub running: usize,
+    /// Sequences that wait for room.
+    pub waiting: usize,
+    /// Times a sequence was put back for lack of KV.
+    pub preemptions: u64,
+    /// Forward passes.
+    pub steps: u64,
+    /// Prompt tokens computed.
+    pub prefill_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Prompt tokens looked up in the prefix cache.
+    pub prefix_queries: u64,
+    /// Prompt tokens found there.
+    pub prefix_hits: u64,
+    /// The KV pool.
+    pub kv: PoolStats,
+}
+
+/// The way to an engine; cheap to clone. The engine stops when the last handle is gone and its work is done.
+#[derive(Clone)]
+pub struct EngineHandle {
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    spec: DecoderSpec,
+    kv_blocks: usize,
+    stats: Mutex<EngineStats>,
+}
+
+enum Command {
+    Generate(GenerateRequest, Vec<tokio_mpsc::UnboundedSender<Result<Token, EngineError>>>),
+    Rows(RowsRequest, oneshot::Sender<Result<RowsOutput, EngineError>>),
+    ClearCache(oneshot::Sender<()>),
+}
+
+impl EngineHandle {
+    /// Starts the engine's thread on `decoder`.
+    ///
+    /// # Errors
+    /// When the KV pool or the kernel threads cannot be made; the message says why.
+    pub fn start(decoder: Box<dyn Decoder>, config: &EngineConfig) -> Result<Self, String> {
+        let (commands, inbox) = mpsc::channel();
+        let spec = decoder.spec().clone();
+        let stats = EngineStats { kv: PoolStats { total: config.kv_blocks, free: config.kv_blocks, ..PoolStats::default() }, ..EngineStats::default() };
+        let shared = Arc::new(Shared { spec, kv_blocks: config.kv_blocks, stats: Mutex::new(stats) });
+        thread::spawn(decoder, config, inbox, Arc::clone(&shared))?;
+        Ok(Self { commands, shared })
+    }
+
+    /// Sizes of the model.
+    #[must_use]
+    pub fn spec(&self) -> &DecoderSpec {
+        &self.shared.spec
+    }
+
+    /// Tokens the KV pool holds.
+    #[must_use]
+    pub fn kv_tokens(&self) -> usize {
+        self.shared.kv_blocks * crate::ids::BLOCK_SIZE
+    }
+
+    /// Starts `request.n` continuations. Dropping a receiver cancels its continuation.
+    #[must_use = "dropping the receivers cancels the request"]
+    pub fn generate(&self, request: GenerateRequest) -> Vec<Tokens> {
+        assert!(!request.prompt.is_empty() && request.max_new > 0 && request.n > 0, "an empty request: this is a bug");
+        let (senders, receivers) = (0..request.n).map(|_| tokio_mpsc::unbounded_channel()).unzip();
+        // a stopped engine drops the senders, and the receivers say so
+        let _ = self.commands.send(Command::Generate(request, senders));
+        receivers
+    }
+
+    /// Reads attention rows. Dropping the receiver cancels; an engine that stops drops the sender.
+    #[must_use = "dropping the receiver cancels the request"]
+    pub fn rows(&self, request: RowsRequest) -> oneshot::Receiver<Result<RowsOutput, EngineError>> {
+        let (sender, receiver) = oneshot::channel();
+        let _ = self.commands.send(Command::Rows(request, sender));
+        receiver
+    }
+
+    /// Empties the prefix cache; done when the receiver resolves.
+    #[must_use = "the cache may still be full until the receiver resolves"]
+    pub fn clear_cache(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let _ = self.commands.send(Command::ClearCache(sender));
+        receiver
+    }
+
+    /// A snapshot taken after the latest step.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        *self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug")
+    }
+}

@@ -1,0 +1,289 @@
+//! The requests in flight: which sequence works for whom, and what it has yielded so far.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Instant,
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    EngineError, Finish, GenerateRequest, RowsOutput, RowsRequest, Token,
+    rows::RowMean,
+    sample::{NotANumber, Sampler},
+};
+use crate::{
+    ids::{HeadRef, SeqId, Span, TokenId},
+    model::Output,
+    sched::{Next, StepItem},
+};
+
+/// What a sequence works for.
+pub(super) enum Work {
+    /// One continuation.
+    Generate(Box<Generation>),
+    /// One tail of a rows request.
+    Read { job: u64, tail: usize },
+}
+
+/// One continuation.
+pub(super) struct Generation {
+    sampler: Sampler,
+    left: usize,
+    stop_tokens: Vec<TokenId>,
+    reply: mpsc::UnboundedSender<Result<Token, EngineError>>,
+}
+
+/// One rows request; its sequences share it.
+pub(super) struct RowsJob {
+    request: RowsRequest,
+    control: RowMean,
+    tails: Vec<RowMean>,
+    unfinished: usize,
+    cached_tokens: usize,
+    computed_tokens: usize,
+    submitted: Instant,
+    started: Option<Instant>,
+    /// Taken when the answer is sent.
+    reply: Option<oneshot::Sender<Result<RowsOutput, EngineError>>>,
+    sequences: Vec<SeqId>,
+}
+
+/// All requests in flight.
+#[derive(Default)]
+pub(super) struct Jobs {
+    work: BTreeMap<SeqId, Work>,
+    rows: HashMap<u64, RowsJob>,
+    next: u64,
+}
+
+impl Generation {
+    pub(super) fn new(
+        request: &GenerateRequest,
+        continuation: usize,
+        reply: mpsc::UnboundedSender<Result<Token, EngineError>>,
+    ) -> Self {
+        let mut sampling = request.sampling.clone();
+        sampling.seed = sampling.seed.wrapping_add(continuation as u64);
+        Self {
+            sampler: Sampler::new(sampling, request.logprobs, &request.prompt),
+            left: request.max_new,
+            stop_tokens: request.stop_tokens.clone(),
+            reply,
+        }
+    }
+
+    /// Chooses and reports the next token.
+    fn advance(&mut self, logits: Vec<f32>, cached_tokens: usize) -> Result<Next, NotANumber> {
+        let (id, logprobs) = self.sampler.next(logits)?;
+        self.left -= 1;
+        let stopped = self.stop_tokens.contains(&id).then_some(Finish::StopToken);
+        let finish = stopped.or((self.left == 0).then_some(Finish::Length));
+        // a closed channel is noticed, and the sequence cancelled, before the next step
+        let _ = self.reply.send(Ok(Token { id, logprobs, finish, cached_tokens }));
+        Ok(if finish.is_some() { Next::Finish } else { Next::Token(id) })
+    }
+}
+
+impl RowsJob {
+    fn new(request: RowsRequest, reply: oneshot::Sender<Result<RowsOutput, EngineError>>) -> Self {
+        let mean = RowMean::new(&request.heads, &request.candidates);
+        Self {
+            control: mean.clone(),
+            tails: vec![mean; request.tails.len()],
+            unfinished: request.tails.len(),
+            cached_tokens: 0,
+            computed_tokens: 0,
+            submitted: Instant::now(),
+            started: None,
+            reply: Some(reply),
+            sequences: Vec::new(),
+            request,
+        }
+    }
+
+    /// Read positions of the sequence that runs `tail`, ascending. The first one also reads the control.
+    fn reads(&self, tail: usize) -> Vec<usize> {
+        let prefix = self.request.prefix.len();
+        let Tail { tokens, reads } = &self.request.tails[tail];
+        let end = prefix + tokens.len();
+        let control = (tail == 0 && self.request.control).then_some(prefix - 1);
+        control.into_iter().chain(end - reads..end).collect()
+    }
+
+    /// Takes in the rows `[reads in the item][heads here][candidates]` of one layer.
+    fn add(&mut self, tail: usize, item: &StepItem, heads: &[usize], rows: &[f32]) {
+        let n: usize = self.request.candidates.iter().map(|s| s.len()).sum();
+        let positions = self.reads(tail).into_iter().filter(|p| (item.start..item.end).contains(p));
+        for (position, rows) in positions.zip(rows.chunks_exact(heads.len() * n)) {
+            let mean = if position < self.request.prefix.len() { &mut self.control } else { &mut self.tails[tail] };
+            for (&head, row) in heads.iter().zip(rows.chunks_exact(n)) {
+                mean.add(head, row);
+            }
+        }
+    }
+
+    fn output(&self) -> Result<RowsOutput, String> {
+        let tails = self.tails.iter().zip(&self.request.tails).map(|(mean, tail)| mean.mean(tail.reads));
+        let started = self.started.unwrap_or(self.submitted);
+        Ok(RowsOutput {
+            control: self.request.control.then(|| self.control.mean(1)).transpose()?,
+            tails: tails.collect::<Result<_, _>>()?,
+            cached_tokens: self.cached_tokens,
+            computed_tokens: self.computed_tokens,
+            queued: started - self.submitted,
+            computed: started.elapsed(),
+        })
+    }
+}
+
+use super::Tail;
+
+impl Jobs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.work.is_empty()
+    }
+
+    /// A name for one more sequence.
+    pub(super) fn next_id(&mut self) -> SeqId {
+        self.next += 1;
+        SeqId(self.next)
+    }
+
+    pub(super) fn add_generation(&mut self, id: SeqId, generation: Generation) {
+        self.work.insert(id, Work::Generate(Box::new(generation)));
+    }
+
+    /// Notes a rows request whose tail `i` is run by `sequences[i]`.
+    pub(super) fn add_rows(
+        &mut self,
+        sequences: &[SeqId],
+        request: RowsRequest,
+        reply: oneshot::Sender<Result<RowsOutput, EngineError>>,
+    ) {
+        let job = sequences[0].0;
+        for (tail, &id) in sequences.iter().enumerate() {
+            self.work.insert(id, Work::Read { job, tail });
+        }
+        self.rows.insert(job, RowsJob { sequences: sequences.to_vec(), ..RowsJob::new(request, reply) });
+    }
+
+    /// Sequences whose caller has gone.
+    pub(super) fn abandoned(&self) -> Vec<SeqId> {
+        let gone = |work: &Work| match work {
+            Work::Generate(g) => g.reply.is_closed(),
+            Work::Read { job, .. } => self.rows[job].reply.as_ref().is_none_or(oneshot::Sender::is_closed),
+        };
+        self.work.iter().filter(|(_, w)| gone(w)).map(|(id, _)| *id).collect()
+    }
+
+    /// What the model is to hand back for an item.
+    pub(super) fn output(&self, item: &StepItem) -> Output {
+        match &self.work[&item.seq] {
+            Work::Generate(_) if item.last => Output::Logits,
+            Work::Generate(_) => Output::Nothing,
+            Work::Read { job, tail } => {
+                let reads = self.rows[job].reads(*tail).into_iter();
+                let reads: Vec<usize> =
+                    reads.filter(|p| (item.start..item.end).contains(p)).map(|p| p - item.start).collect();
+                let heads = &self.rows[job].request.heads;
+                if reads.is_empty() { Output::Nothing } else { Output::Queries { reads, heads: heads.clone() } }
+            }
+        }
+    }
+
+    /// Heads and candidates of the rows request an item works for.
+    pub(super) fn reading(&self, id: SeqId) -> Option<(&[HeadRef], &[Span])> {
+        match &self.work[&id] {
+            Work::Generate(_) => None,
+            Work::Read { job, .. } => {
+                let request = &self.rows[job].request;
+                Some((&request.heads, &request.candidates))
+            }
+        }
+    }
+
+    /// Before the results of an item are taken in: counts it, and forgets what an earlier start had read.
+    pub(super) fn begin(&mut self, item: &StepItem, now: Instant) {
+        if let Work::Read { job, tail } = &self.work[&item.seq] {
+            let job = self.rows.get_mut(job).expect("a reader's job is in flight: this is a bug");
+            job.started.get_or_insert(now);
+            job.computed_tokens += item.end - item.start;
+            if item.restart {
+                job.tails[*tail].reset();
+                if *tail == 0 {
+                    job.control.reset();
+                }
+            }
+        }
+    }
+
+    /// Takes in attention rows of one layer for an item.
+    pub(super) fn add_rows_read(&mut self, item: &StepItem, heads: &[usize], rows: &[f32]) {
+        if let Work::Read { job, tail } = &self.work[&item.seq] {
+            let job = self.rows.get_mut(job).expect("a reader's job is in flight: this is a bug");
+            job.add(*tail, item, heads, rows);
+        }
+    }
+
+    /// After a last item: chooses a token, or completes a tail and perhaps the request. `None` for other items.
+    ///
+    /// # Errors
+    /// A sentence when the result is unusable; the caller fails the sequence.
+    pub(super) fn finish_item(
+        &mut self,
+        item: &StepItem,
+        logits: Option<Vec<f32>>,
+        cached_tokens: usize,
+    ) -> Result<Option<Next>, String> {
+        if !item.last {
+            return Ok(None);
+        }
+        match self.work.get_mut(&item.seq).expect("an item's sequence is in flight: this is a bug") {
+            Work::Generate(generation) => {
+                let logits = logits.ok_or("the model gave no logits")?;
+                let next = generation.advance(logits, cached_tokens).map_err(|e| e.to_string())?;
+                if next == Next::Finish {
+                    self.work.remove(&item.seq);
+                }
+                Ok(Some(next))
+            }
+            Work::Read { job, .. } => {
+                let id = *job;
+                let job = self.rows.get_mut(&id).expect("a reader's job is in flight: this is a bug");
+                job.cached_tokens += cached_tokens;
+                job.unfinished -= 1;
+                if job.unfinished == 0 {
+                    let output = job.output()?;
+                    if let Some(reply) = job.reply.take() {
+                        let _ = reply.send(Ok(output));
+                    }
+                    self.rows.remove(&id);
+                }
+                self.work.remove(&item.seq);
+                Ok(Some(Next::Finish))
+            }
+        }
+    }
+
+    /// Gives up the request that `id` works for; says why to its caller, and names all its sequences.
+    pub(super) fn fail(&mut self, id: SeqId, error: &EngineError) -> Vec<SeqId> {
+        match self.work.remove(&id) {
+            None => Vec::new(),
+            Some(Work::Generate(generation)) => {
+                let _ = generation.reply.send(Err(error.clone()));
+                vec![id]
+            }
+            Some(Work::Read { job, .. }) => {
+                let Some(mut job) = self.rows.remove(&job) else { return vec![id] };
+                if let Some(reply) = job.reply.take() {
+                    let _ = reply.send(Err(error.clone()));
+                }
+                for sequence in &job.sequences {
+                    self.work.remove(sequence);
+                }
+                job.sequences
+            }
+        }
+    }
+}

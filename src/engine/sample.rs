@@ -1,0 +1,273 @@
+//! Choosing the next token from logits. Pure but for the generator it owns, which its seed determines.
+
+use std::collections::HashMap;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::ids::TokenId;
+
+/// How tokens are chosen, after OpenAI's and vLLM's parameters of the same names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// 0 takes the most probable token; otherwise logits are divided by it.
+    pub temperature: f32,
+    /// Keep the most probable tokens that together reach this probability, in (0, 1]; 1 keeps all.
+    pub top_p: f32,
+    /// Keep this many tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Keep tokens at least this fraction as probable as the best one, in [0, 1).
+    pub min_p: f32,
+    /// Taken once from the logit of every token already generated.
+    pub presence_penalty: f32,
+    /// Taken from a token's logit for each time it was generated.
+    pub frequency_penalty: f32,
+    /// Divides positive and multiplies negative logits of tokens in prompt or answer; 1 does nothing.
+    pub repetition_penalty: f32,
+    /// Equal seeds give equal tokens.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            repetition_penalty: 1.0,
+            seed: 0,
+        }
+    }
+}
+
+/// Log-probabilities (natural, of the unmodified logits) at one position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logprobs {
+    /// Of the chosen token.
+    pub chosen: f32,
+    /// The most probable tokens, best first.
+    pub top: Vec<(TokenId, f32)>,
+}
+
+/// The model gave a logit that is not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the model's logit for token {token} is not a number; its weights are damaged or its numbers overflow")]
+pub struct NotANumber {
+    /// The first such token.
+    pub token: usize,
+}
+
+/// Chooses the tokens of one sequence.
+#[derive(Debug)]
+pub struct Sampler {
+    sampling: Sampling,
+    /// Number of top log-probabilities asked for, if any.
+    logprobs: Option<usize>,
+    rng: ChaCha8Rng,
+    /// How often each token was generated.
+    generated: HashMap<TokenId, u32>,
+    /// Tokens of the prompt, kept only where the repetition penalty needs them.
+    prompt: Vec<TokenId>,
+}
+
+impl Sampler {
+    /// For a sequence that starts from `prompt`.
+    #[must_use]
+    pub fn new(sampling: Sampling, logprobs: Option<usize>, prompt: &[TokenId]) -> Self {
+        let mut distinct = if sampling.repetition_penalty == 1.0 { Vec::new() } else { prompt.to_vec() };
+        distinct.sort_unstable();
+        distinct.dedup();
+        let rng = ChaCha8Rng::seed_from_u64(sampling.seed);
+        Self { sampling, logprobs, rng, generated: HashMap::new(), prompt: distinct }
+    }
+
+    /// The next token given the logits `[vocab]`, and log-probabilities where asked for.
+    ///
+    /// # Errors
+    /// When a logit is not a number.
+    pub fn next(&mut self, mut logits: Vec<f32>) -> Result<(TokenId, Option<Logprobs>), NotANumber> {
+        if let Some(token) = logits.iter().position(|l| l.is_nan()) {
+            return Err(NotANumber { token });
+        }
+        let raw = self.logprobs.map(|_| logits.clone());
+        self.penalise(&mut logits);
+        let token = if self.sampling.temperature == 0.0 { greedy(&logits) } else { self.draw(&logits) };
+        *self.generated.entry(token).or_default() += 1;
+        Ok((token, raw.map(|raw| logprobs(&raw, token, self.logprobs.unwrap_or(0)))))
+    }
+
+    fn penalise(&self, logits: &mut [f32]) {
+        let s = &self.sampling;
+        if s.repetition_penalty != 1.0 {
+            let fresh = self.generated.keys().filter(|t| self.prompt.binary_search(t).is_err());
+            for &token in self.prompt.iter().chain(fresh) {
+                if let Some(l) = logits.get_mut(token as usize) {
+                    *l = if *l > 0.0 { *l / s.repetition_penalty } else { *l * s.repetition_penalty };
+                }
+            }
+        }
+        for (&token, &count) in &self.generated {
+            logits[token as usize] -= s.presence_penalty + s.frequency_penalty * count as f32;
+        }
+    }
+
+    /// Draws from the softmax of `logits / temperature`, cut by min_p, then top_k, then top_p.
+    fn draw(&mut self, logits: &[f32]) -> TokenId {
+        let s = &self.sampling;
+        let best = logits[greedy(logits) as usize];
+        let weight = |l: f32| (f64::from(l - best) / f64::from(s.temperature)).exp();
+        let floor = f64::from(s.min_p);
+        let mut kept: Vec<(TokenId, f64)> = (0..)
+            .zip(logits)
+            .map(|(t, &l)| (t, weight(l)))
+            .filter(|&(_, w)| w >= floor && w > 0.0)
+            .collect();
+        // best first, ties by token id: a total order, so the choice never depends on the sorting algorithm
+        let order = |a: &(TokenId, f64), b: &(TokenId, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if s.top_k > 0 && s.top_k < kept.len() {
+            kept.select_nth_unstable_by(s.top_k - 1, order);
+            kept.truncate(s.top_k);
+        }
+        kept.sort_unstable_by(order);
+        let total: f64 = kept.iter().map(|(_, w)| w).sum();
+        if s.top_p < 1.0 {
+            let mut reached = 0.0;
+            let enough = kept.iter().position(|(_, w)| {
+                reached += w;
+                reached >= f64::from(s.top_p) * total
+            });
+            kept.truncate(enough.map_or(kept.len(), |i| i + 1));
+        }
+        let total: f64 = kept.iter().map(|(_, w)| w).sum();
+        let mut left = self.rng.random::<f64>() * total;
+        for &(token, w) in &kept {
+            left -= w;
+            if left < 0.0 {
+                return token;
+            }
+        }
+        kept[kept.len() - 1].0
+    }
+}
+
+/// The most probable token, the lowest id among equals.
+fn greedy(logits: &[f32]) -> TokenId {
+    let mut best = 0;
+    for (t, l) in logits.iter().enumerate() {
+        if *l > logits[best] {
+            best = t;
+        }
+    }
+    best as TokenId
+}
+
+fn logprobs(logits: &[f32], chosen: TokenId, top: usize) -> Logprobs {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
+    let log = |token: TokenId| (f64::from(logits[token as usize] - max) - sum.ln()) as f32;
+    let mut ids: Vec<TokenId> = (0..logits.len() as TokenId).collect();
+    let order =
+        |a: &TokenId, b: &TokenId| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let top = top.min(ids.len());
+    if top > 0 && top < ids.len() {
+        ids.select_nth_unstable_by(top - 1, order);
+    }
+    ids.truncate(top);
+    ids.sort_unstable_by(order);
+    Logprobs { chosen: log(chosen), top: ids.into_iter().map(|t| (t, log(t))).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draws(sampling: Sampling, logits: &[f32], n: usize) -> Vec<TokenId> {
+        (0..n)
+            .map(|i| {
+                let seed = sampling.seed + i as u64;
+                let mut sampler = Sampler::new(Sampling { seed, ..sampling.clone() }, None, &[]);
+                sampler.next(logits.to_vec()).unwrap().0
+            })
+            .collect()
+    }
+
+    fn hot() -> Sampling {
+        Sampling { temperature: 1.0, ..Sampling::default() }
+    }
+
+    #[test]
+    fn greedy_takes_the_lowest_id_among_equals() {
+        assert_eq!(draws(Sampling::default(), &[0.0, 3.0, 3.0, -1.0], 3), [1, 1, 1]);
+    }
+
+    #[test]
+    fn draws_follow_the_softmax() {
+        let logits = [0.0f32, 1.0, 2.0];
+        let counts = draws(hot(), &logits, 20_000).iter().fold([0f64; 3], |mut c, &t| {
+            c[t as usize] += 1.0 / 20_000.0;
+            c
+        });
+        let sum: f64 = logits.iter().map(|l| f64::from(*l).exp()).sum();
+        for (got, l) in counts.iter().zip(logits) {
+            assert!((got - f64::from(l).exp() / sum).abs() < 0.015, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn cuts_keep_what_they_say() {
+        let logits = [1.0f32, 0.9, 0.8, -5.0];
+        let only = |s: Sampling| {
+            let mut seen = draws(s, &logits, 300);
+            seen.sort_unstable();
+            seen.dedup();
+            seen
+        };
+        assert_eq!(only(Sampling { top_k: 2, ..hot() }), [0, 1]);
+        assert_eq!(only(Sampling { top_k: 99, min_p: 0.85, ..hot() }), [0, 1]);
+        assert_eq!(only(Sampling { top_p: 0.5, ..hot() }), [0, 1]);
+        assert_eq!(only(Sampling { top_p: 1e-9, ..hot() }), [0]);
+        assert_eq!(only(Sampling { temperature: 1e-6, ..hot() }), [0]);
+        let half_missing = [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY, 0.0];
+        assert!(draws(hot(), &half_missing, 200).iter().all(|t| t % 2 == 1));
+    }
+
+    #[test]
+    fn penalties_push_repeats_away_and_seeds_reproduce() {
+        let mut sampler = Sampler::new(Sampling { frequency_penalty: 0.6, ..Sampling::default() }, None, &[]);
+        let mut next = || sampler.next(vec![1.0, 0.5, 0.0]).unwrap().0;
+        assert_eq!([next(), next(), next(), next()], [0, 1, 0, 2]);
+        let mut sampler = Sampler::new(Sampling { presence_penalty: 2.0, ..Sampling::default() }, None, &[]);
+        let mut next = || sampler.next(vec![1.0, 0.5, 0.0]).unwrap().0;
+        assert_eq!([next(), next(), next(), next()], [0, 1, 2, 0]);
+        let mut sampler = Sampler::new(Sampling { repetition_penalty: 4.0, ..Sampling::default() }, None, &[0]);
+        assert_eq!(sampler.next(vec![1.0, 0.5, -0.1]).unwrap().0, 1);
+        let long = |seed| {
+            let mut s = Sampler::new(Sampling { seed, ..hot() }, None, &[]);
+            (0..50).map(|_| s.next(vec![0.0; 100]).unwrap().0).collect::<Vec<_>>()
+        };
+        assert_eq!(long(7), long(7));
+        assert_ne!(long(7), long(8));
+    }
+
+    #[test]
+    fn logprobs_are_those_of_the_raw_logits() {
+        let mut sampler = Sampler::new(Sampling { presence_penalty: 9.0, ..Sampling::default() }, Some(2), &[]);
+        let (_, first) = sampler.next(vec![0.0, 1.0, 0.5]).unwrap();
+        let (token, second) = sampler.next(vec![0.0, 1.0, 0.5]).unwrap();
+        let second = second.unwrap();
+        assert_eq!(token, 2);
+        assert_eq!(first.unwrap().top, second.top);
+        assert_eq!(second.top.iter().map(|t| t.0).collect::<Vec<_>>(), [1, 2]);
+        let sum = 1f32 + 1f32.exp() + 0.5f32.exp();
+        assert!((second.chosen - (0.5 - sum.ln())).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_logit_that_is_not_a_number_is_an_error() {
+        let mut sampler = Sampler::new(hot(), None, &[]);
+        assert_eq!(sampler.next(vec![0.0, f32::NAN]), Err(NotANumber { token: 1 }));
+    }
+}

@@ -1,0 +1,112 @@
+//! One step on the device: copy blocks, run the batch, read attention rows. A failure is pinned on the item that causes
+//! it.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use super::jobs::Jobs;
+use crate::{
+    ids::{HeadRef, Span},
+    model::{Batch, BatchItem, Captured, Decoder, Output},
+    ops::{KvStore, RowQuery},
+    sched::{StepItem, StepPlan},
+};
+
+/// What one item yielded.
+#[derive(Debug, Default)]
+pub(super) struct ItemResult {
+    /// `[vocab]`, where wanted.
+    pub(super) logits: Option<Vec<f32>>,
+    /// Per layer with wanted heads: indices of the heads, and rows `[reads][heads][candidates]`.
+    pub(super) rows: Vec<(Vec<usize>, Vec<f32>)>,
+}
+
+/// The device's side of the engine.
+pub(super) struct Device {
+    pub(super) decoder: Box<dyn Decoder>,
+    pub(super) kv: KvStore,
+    pub(super) pool: rayon::ThreadPool,
+}
+
+impl Device {
+    /// Runs `plan`; one result per item. When the pass over all items fails, each runs again alone (writing the same KV
+    /// to the same slots), so that only those fail that cannot run.
+    pub(super) fn run(&mut self, plan: &StepPlan, jobs: &Jobs) -> Vec<Result<ItemResult, String>> {
+        let copied = self.guarded(|device| {
+            plan.copies.iter().try_for_each(|&(from, to)| device.kv.copy_block(from, to)).map_err(|e| e.to_string())
+        });
+        if let Err(reason) = copied {
+            return plan.items.iter().map(|_| Err(reason.clone())).collect();
+        }
+        match self.guarded(|device| device.pass(&plan.items, jobs)) {
+            Ok(results) => results.into_iter().map(Ok).collect(),
+            Err(reason) if plan.items.len() == 1 => vec![Err(reason)],
+            Err(_) => {
+                let mut alone = |item: &StepItem| {
+                    let mut results = self.guarded(|device| device.pass(std::slice::from_ref(item), jobs))?;
+                    results.pop().ok_or_else(|| "a pass over one item gave no result".to_owned())
+                };
+                plan.items.iter().map(&mut alone).collect()
+            }
+        }
+    }
+
+    /// Runs `f` on the kernel threads; a panic becomes an error.
+    fn guarded<T: Send>(&mut self, f: impl FnOnce(&mut DeviceParts<'_>) -> Result<T, String> + Send) -> Result<T, String> {
+        let mut parts = DeviceParts { decoder: self.decoder.as_ref(), kv: &mut self.kv };
+        let pool = &self.pool;
+        // KV half-written by a failed pass is never read: the blocks are not published and their sequence is dropped
+        catch_unwind(AssertUnwindSafe(|| pool.install(|| f(&mut parts)))).unwrap_or_else(|panic| Err(message(&*panic)))
+    }
+}
+
+/// What a pass touches.
+struct DeviceParts<'a> {
+    decoder: &'a dyn Decoder,
+    kv: &'a mut KvStore,
+}
+
+impl DeviceParts<'_> {
+    fn pass(&mut self, items: &[StepItem], jobs: &Jobs) -> Result<Vec<ItemResult>, String> {
+        let batch = Batch::new(items.iter().map(|item| batch_item(item, jobs)).collect());
+        let out = self.decoder.forward(&batch, self.kv).map_err(|e| e.to_string())?;
+        let mut results: Vec<ItemResult> = items.iter().map(|_| ItemResult::default()).collect();
+        let wanting = batch.items().iter().zip(&mut results).filter(|(item, _)| item.output == Output::Logits);
+        for ((_, result), logits) in wanting.zip(out.logits) {
+            result.logits = Some(logits);
+        }
+        for captured in out.captured {
+            let item = &items[captured.item];
+            let (heads, candidates) = jobs.reading(item.seq).ok_or("rows of a sequence that reads none")?;
+            let rows = self.rows(&captured, item, heads, candidates)?;
+            results[captured.item].rows.push((captured.heads, rows));
+        }
+        Ok(results)
+    }
+
+    fn rows(&self, c: &Captured, item: &StepItem, heads: &[HeadRef], candidates: &[Span]) -> Result<Vec<f32>, String> {
+        let spec = self.decoder.spec();
+        let group = spec.n_heads / spec.n_kv_heads;
+        let kv_heads: Vec<usize> = c.heads.iter().map(|&h| usize::from(heads[h].head) / group).collect();
+        let query = RowQuery { kv_heads: &kv_heads, table: &item.table, candidates };
+        self.kv.attention_rows(c.layer, &c.queries, &query).map_err(|e| e.to_string())
+    }
+}
+
+fn batch_item(item: &StepItem, jobs: &Jobs) -> BatchItem {
+    BatchItem {
+        tokens: item.tokens.clone(),
+        first_position: item.start,
+        table: item.table.clone(),
+        depth: item.depth,
+        output: jobs.output(item),
+    }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    format!("a panic: {}", text.unwrap_or("without a message"))
+}

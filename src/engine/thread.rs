@@ -1,0 +1,238 @@
+//! The engine's thread: receive, plan, run, settle.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvError, TryRecvError},
+    },
+    time::Instant,
+};
+
+use tokio::sync::{mpsc as tokio_mpsc, oneshot};
+
+use super::{
+    Command, EngineConfig, EngineError, GenerateRequest, RowsOutput, RowsRequest, Shared, Token,
+    jobs::{Generation, Jobs},
+    step::{Device, ItemResult},
+};
+use crate::{
+    ids::{BLOCK_SIZE, Depth, SeqId},
+    kv::KvPool,
+    model::Decoder,
+    ops::{KvStore, PageLayout},
+    sched::{AddError, Fork, NewSequence, Next, Scheduler, StepItem, StepPlan, Want},
+};
+
+/// Makes the device's memory and threads, then lets the engine loose.
+pub(super) fn spawn(
+    decoder: Box<dyn Decoder>,
+    config: &EngineConfig,
+    inbox: Receiver<Command>,
+    shared: Arc<Shared>,
+) -> Result<(), String> {
+    let spec = decoder.spec();
+    let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
+    let kv = KvStore::new(spec.n_layers, config.kv_blocks, layout, &candle_core::Device::Cpu);
+    let kv = kv.map_err(|e| format!("no memory for {} KV blocks: {e}", config.kv_blocks))?;
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(config.threads).thread_name(|i| format!("kernel-{i}"));
+    let pool = threads.build().map_err(|e| format!("cannot start {} kernel threads: {e}", config.threads))?;
+    let engine = Engine {
+        n_layers: spec.n_layers,
+        device: Device { decoder, kv, pool },
+        sched: Scheduler::new(config.sched, KvPool::new(config.kv_blocks)),
+        jobs: Jobs::default(),
+        config: config.clone(),
+        shared,
+    };
+    let thread = std::thread::Builder::new().name("engine".into()).spawn(move || engine.run(&inbox));
+    thread.map(drop).map_err(|e| format!("cannot start the engine thread: {e}"))
+}
+
+struct Engine {
+    n_layers: usize,
+    device: Device,
+    sched: Scheduler,
+    jobs: Jobs,
+    config: EngineConfig,
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    /// Until every handle is gone and all work is done.
+    fn run(mut self, inbox: &Receiver<Command>) {
+        while self.receive(inbox) {
+            for id in self.jobs.abandoned() {
+                self.give_up(id, &EngineError::Stopped);
+            }
+            let plan = self.sched.plan();
+            if !plan.items.is_empty() {
+                self.step(&plan);
+            }
+            self.note_stats();
+        }
+    }
+
+    /// Takes in waiting commands; blocks when there is nothing else to do. False at the end.
+    fn receive(&mut self, inbox: &Receiver<Command>) -> bool {
+        if self.jobs.is_empty() {
+            if let Err(e) = self.sched.pool().check() {
+                tracing::error!("KV bookkeeping is broken: {e}");
+            }
+            let in_use = self.sched.pool().stats().in_use;
+            debug_assert!(self.sched.is_idle() && in_use == 0, "{in_use} KV blocks leaked: this is a bug");
+            match inbox.recv() {
+                Ok(command) => self.accept(command),
+                Err(RecvError) => return false,
+            }
+        }
+        loop {
+            match inbox.try_recv() {
+                Ok(command) => self.accept(command),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return !self.jobs.is_empty(),
+            }
+        }
+    }
+
+    fn accept(&mut self, command: Command) {
+        match command {
+            Command::Generate(request, replies) => self.accept_generate(request, replies),
+            Command::Rows(request, reply) => self.accept_rows(request, reply),
+            Command::ClearCache(done) => {
+                self.sched.pool_mut().clear_cache();
+                let _ = done.send(());
+            }
+        }
+    }
+
+    /// The first continuation computes the prompt; the others fork off before its last token.
+    fn accept_generate(
+        &mut self,
+        request: GenerateRequest,
+        replies: Vec<tokio_mpsc::UnboundedSender<Result<Token, EngineError>>>,
+    ) {
+        let mut first = None;
+        for (continuation, reply) in replies.into_iter().enumerate() {
+            let id = self.jobs.next_id();
+            let at = request.prompt.len() - 1;
+            let sequence = NewSequence {
+                id,
+                tokens: request.prompt.clone(),
+                salt: request.salt.clone(),
+                depth: Depth(self.n_layers as u16),
+                recompute_from: at,
+                want: Want::NextTokens { max_new: request.max_new },
+                fork: first.filter(|_| at > 0).map(|parent| Fork { parent, at }),
+                reuse: self.config.prefix_cache,
+            };
+            match self.sched.add(sequence) {
+                Ok(()) => self.jobs.add_generation(id, Generation::new(&request, continuation, reply)),
+                Err(e) => drop(reply.send(Err(refusal(&e)))),
+            }
+            first.get_or_insert(id);
+        }
+    }
+
+    /// The first tail computes the prefix (and reads the control); the others fork off at its end.
+    fn accept_rows(&mut self, request: RowsRequest, reply: oneshot::Sender<Result<RowsOutput, EngineError>>) {
+        let prefix = request.prefix.len();
+        let deepest = request.heads.iter().map(|h| h.layer).max().unwrap_or(0);
+        let depth = if self.config.early_exit { Depth(deepest) } else { Depth(self.n_layers as u16) };
+        let mut sequences = Vec::new();
+        for tail in &request.tails {
+            let id = self.jobs.next_id();
+            let first_read = prefix + tail.tokens.len() - tail.reads;
+            let first = sequences.first().copied();
+            let sequence = NewSequence {
+                id,
+                tokens: [request.prefix.as_slice(), &tail.tokens].concat(),
+                salt: request.salt.clone(),
+                depth,
+                recompute_from: if first.is_none() && request.control { prefix - 1 } else { first_read },
+                want: Want::Rows,
+                fork: first.map(|parent| Fork { parent, at: prefix }),
+                reuse: self.config.prefix_cache,
+            };
+            if let Err(e) = self.sched.add(sequence) {
+                sequences.iter().for_each(|&id| self.sched.cancel(id));
+                return drop(reply.send(Err(refusal(&e))));
+            }
+            sequences.push(id);
+        }
+        self.jobs.add_rows(&sequences, request, reply);
+    }
+
+    fn step(&mut self, plan: &StepPlan) {
+        let now = Instant::now();
+        let results = self.device.run(plan, &self.jobs);
+        let mut next = Vec::new();
+        let mut failed = Vec::new();
+        for (item, result) in plan.items.iter().zip(results) {
+            self.count(item);
+            match result.and_then(|result| self.deliver(item, result, now)) {
+                Ok(Some(outcome)) => next.push((item.seq, outcome)),
+                Ok(None) => {}
+                Err(reason) => failed.push((item.seq, EngineError::Failed { reason })),
+            }
+        }
+        for (id, error) in failed {
+            tracing::error!(sequence = id.0, %error, "request failed");
+            self.give_up(id, &error);
+        }
+        self.sched.settle(plan, &next);
+    }
+
+    /// Hands an item's results to its request; what the scheduler is to do with the sequence.
+    fn deliver(&mut self, item: &StepItem, result: ItemResult, now: Instant) -> Result<Option<Next>, String> {
+        self.jobs.begin(item, now);
+        for (heads, rows) in &result.rows {
+            self.jobs.add_rows_read(item, heads, rows);
+        }
+        let cached = self.sched.cached_tokens(item.seq).unwrap_or(0);
+        self.jobs.finish_item(item, result.logits, cached)
+    }
+
+    fn give_up(&mut self, id: SeqId, error: &EngineError) {
+        for id in self.jobs.fail(id, error) {
+            self.sched.fail(id);
+        }
+    }
+
+    fn count(&self, item: &StepItem) {
+        let mut stats = self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug");
+        let generates = item.depth == Depth(self.n_layers as u16) && item.last;
+        if item.restart {
+            let hits = self.sched.cached_tokens(item.seq).unwrap_or(0) as u64;
+            stats.prefix_hits += hits;
+            stats.prefix_queries += hits;
+        }
+        let computed = (item.end - item.start) as u64;
+        if item.start > 0 && computed == 1 && generates && !item.restart {
+            stats.generated_tokens += 1;
+        } else {
+            stats.prefill_tokens += computed;
+            stats.prefix_queries += computed;
+            stats.generated_tokens += u64::from(generates);
+        }
+    }
+
+    fn note_stats(&self) {
+        let counts = self.sched.counts();
+        let mut stats = self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug");
+        stats.running = counts.running;
+        stats.waiting = counts.waiting;
+        stats.preemptions = counts.preemptions;
+        stats.kv = self.sched.pool().stats();
+        stats.steps += 1;
+    }
+}
+
+/// Why the scheduler will not take a sequence.
+fn refusal(error: &AddError) -> EngineError {
+    match error {
+        AddError::TooLong { needed, total } => {
+            EngineError::TooLong { needed: needed * BLOCK_SIZE, capacity: total * BLOCK_SIZE }
+        }
+        other => EngineError::Failed { reason: other.to_string() },
+    }
+}
