@@ -1,6 +1,8 @@
 //! Our forward pass and attention rows against PyTorch's, on the tiny checkpoints of `tests/golden`: every head of
 //! every layer, and the logits.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{collections::HashMap, fs, path::PathBuf};
 
 use candle_core::{Device, Tensor};

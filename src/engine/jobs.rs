@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    EngineError, Finish, GenerateRequest, RowsOutput, RowsRequest, Token,
+    EngineError, Finish, GenerateRequest, RowsOutput, RowsRequest, Tail, Token,
     rows::RowMean,
     sample::{NotANumber, Sampler},
 };
@@ -116,7 +116,8 @@ impl RowsJob {
         let n: usize = self.request.candidates.iter().map(|s| s.len()).sum();
         let positions = self.reads(tail).into_iter().filter(|p| (item.start..item.end).contains(p));
         for (position, rows) in positions.zip(rows.chunks_exact(heads.len() * n)) {
-            let mean = if position < self.request.prefix.len() { &mut self.control } else { &mut self.tails[tail] };
+            let mean =
+                if position < self.request.prefix.len() { &mut self.control } else { &mut self.tails[tail] };
             for (&head, row) in heads.iter().zip(rows.chunks_exact(n)) {
                 mean.add(head, row);
             }
@@ -137,11 +138,14 @@ impl RowsJob {
     }
 }
 
-use super::Tail;
-
 impl Jobs {
     pub(super) fn is_empty(&self) -> bool {
         self.work.is_empty()
+    }
+
+    /// All sequences in flight.
+    pub(super) fn ids(&self) -> Vec<SeqId> {
+        self.work.keys().copied().collect()
     }
 
     /// A name for one more sequence.
@@ -187,7 +191,11 @@ impl Jobs {
                 let reads: Vec<usize> =
                     reads.filter(|p| (item.start..item.end).contains(p)).map(|p| p - item.start).collect();
                 let heads = &self.rows[job].request.heads;
-                if reads.is_empty() { Output::Nothing } else { Output::Queries { reads, heads: heads.clone() } }
+                if reads.is_empty() {
+                    Output::Nothing
+                } else {
+                    Output::Queries { reads, heads: heads.clone() }
+                }
             }
         }
     }

@@ -132,7 +132,9 @@ pub struct RowsOutput {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// The KV pool could never hold it.
-    #[error("the request needs KV for {needed} tokens, the whole pool holds {capacity}; raise --kv-tokens or shorten it")]
+    #[error(
+        "the request needs KV for {needed} tokens, the whole pool holds {capacity}; raise --kv-tokens or shorten it"
+    )]
     TooLong {
         /// Tokens it needs room for.
         needed: usize,
@@ -200,7 +202,10 @@ impl EngineHandle {
     pub fn start(decoder: Box<dyn Decoder>, config: &EngineConfig) -> Result<Self, String> {
         let (commands, inbox) = mpsc::channel();
         let spec = decoder.spec().clone();
-        let stats = EngineStats { kv: PoolStats { total: config.kv_blocks, free: config.kv_blocks, ..PoolStats::default() }, ..EngineStats::default() };
+        let stats = EngineStats {
+            kv: PoolStats { total: config.kv_blocks, free: config.kv_blocks, ..PoolStats::default() },
+            ..EngineStats::default()
+        };
         let shared = Arc::new(Shared { spec, kv_blocks: config.kv_blocks, stats: Mutex::new(stats) });
         thread::spawn(decoder, config, inbox, Arc::clone(&shared))?;
         Ok(Self { commands, shared })
@@ -221,7 +226,10 @@ impl EngineHandle {
     /// Starts `request.n` continuations. Dropping a receiver cancels its continuation.
     #[must_use = "dropping the receivers cancels the request"]
     pub fn generate(&self, request: GenerateRequest) -> Vec<Tokens> {
-        assert!(!request.prompt.is_empty() && request.max_new > 0 && request.n > 0, "an empty request: this is a bug");
+        assert!(
+            !request.prompt.is_empty() && request.max_new > 0 && request.n > 0,
+            "an empty request: this is a bug"
+        );
         let (senders, receivers) = (0..request.n).map(|_| tokio_mpsc::unbounded_channel()).unzip();
         // a stopped engine drops the senders, and the receivers say so
         let _ = self.commands.send(Command::Generate(request, senders));

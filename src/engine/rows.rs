@@ -46,7 +46,8 @@ impl RowMean {
             return Err(format!("{} of {reads} attention rows were read for head {head}", self.added[head]));
         }
         let mean = self.sum.iter().map(|s| s / reads as f64).collect();
-        Rows::new(self.added.len(), self.n_candidates, mean).map_err(|e| format!("the attention rows are unusable: {e}"))
+        Rows::new(self.added.len(), self.n_candidates, mean)
+            .map_err(|e| format!("the attention rows are unusable: {e}"))
     }
 }
 

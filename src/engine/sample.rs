@@ -54,7 +54,9 @@ pub struct Logprobs {
 
 /// The model gave a logit that is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the model's logit for token {token} is not a number; its weights are damaged or its numbers overflow")]
+#[error(
+    "the model's logit for token {token} is not a number; its weights are damaged or its numbers overflow"
+)]
 pub struct NotANumber {
     /// The first such token.
     pub token: usize,
@@ -120,11 +122,8 @@ impl Sampler {
         let best = logits[greedy(logits) as usize];
         let weight = |l: f32| (f64::from(l - best) / f64::from(s.temperature)).exp();
         let floor = f64::from(s.min_p);
-        let mut kept: Vec<(TokenId, f64)> = (0..)
-            .zip(logits)
-            .map(|(t, &l)| (t, weight(l)))
-            .filter(|&(_, w)| w >= floor && w > 0.0)
-            .collect();
+        let mut kept: Vec<(TokenId, f64)> =
+            (0..).zip(logits).map(|(t, &l)| (t, weight(l))).filter(|&(_, w)| w >= floor && w > 0.0).collect();
         // best first, ties by token id: a total order, so the choice never depends on the sorting algorithm
         let order = |a: &(TokenId, f64), b: &(TokenId, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         if s.top_k > 0 && s.top_k < kept.len() {
@@ -169,8 +168,7 @@ fn logprobs(logits: &[f32], chosen: TokenId, top: usize) -> Logprobs {
     let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
     let log = |token: TokenId| (f64::from(logits[token as usize] - max) - sum.ln()) as f32;
     let mut ids: Vec<TokenId> = (0..logits.len() as TokenId).collect();
-    let order =
-        |a: &TokenId, b: &TokenId| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let order = |a: &TokenId, b: &TokenId| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
     let top = top.min(ids.len());
     if top > 0 && top < ids.len() {
         ids.select_nth_unstable_by(top - 1, order);
@@ -242,7 +240,8 @@ mod tests {
         let mut sampler = Sampler::new(Sampling { presence_penalty: 2.0, ..Sampling::default() }, None, &[]);
         let mut next = || sampler.next(vec![1.0, 0.5, 0.0]).unwrap().0;
         assert_eq!([next(), next(), next(), next()], [0, 1, 2, 0]);
-        let mut sampler = Sampler::new(Sampling { repetition_penalty: 4.0, ..Sampling::default() }, None, &[0]);
+        let mut sampler =
+            Sampler::new(Sampling { repetition_penalty: 4.0, ..Sampling::default() }, None, &[0]);
         assert_eq!(sampler.next(vec![1.0, 0.5, -0.1]).unwrap().0, 1);
         let long = |seed| {
             let mut s = Sampler::new(Sampling { seed, ..hot() }, None, &[]);
@@ -254,7 +253,8 @@ mod tests {
 
     #[test]
     fn logprobs_are_those_of_the_raw_logits() {
-        let mut sampler = Sampler::new(Sampling { presence_penalty: 9.0, ..Sampling::default() }, Some(2), &[]);
+        let mut sampler =
+            Sampler::new(Sampling { presence_penalty: 9.0, ..Sampling::default() }, Some(2), &[]);
         let (_, first) = sampler.next(vec![0.0, 1.0, 0.5]).unwrap();
         let (token, second) = sampler.next(vec![0.0, 1.0, 0.5]).unwrap();
         let second = second.unwrap();

@@ -35,7 +35,10 @@ impl Device {
     /// to the same slots), so that only those fail that cannot run.
     pub(super) fn run(&mut self, plan: &StepPlan, jobs: &Jobs) -> Vec<Result<ItemResult, String>> {
         let copied = self.guarded(|device| {
-            plan.copies.iter().try_for_each(|&(from, to)| device.kv.copy_block(from, to)).map_err(|e| e.to_string())
+            plan.copies
+                .iter()
+                .try_for_each(|&(from, to)| device.kv.copy_block(from, to))
+                .map_err(|e| e.to_string())
         });
         if let Err(reason) = copied {
             return plan.items.iter().map(|_| Err(reason.clone())).collect();
@@ -54,11 +57,15 @@ impl Device {
     }
 
     /// Runs `f` on the kernel threads; a panic becomes an error.
-    fn guarded<T: Send>(&mut self, f: impl FnOnce(&mut DeviceParts<'_>) -> Result<T, String> + Send) -> Result<T, String> {
+    fn guarded<T: Send>(
+        &mut self,
+        f: impl FnOnce(&mut DeviceParts<'_>) -> Result<T, String> + Send,
+    ) -> Result<T, String> {
         let mut parts = DeviceParts { decoder: self.decoder.as_ref(), kv: &mut self.kv };
         let pool = &self.pool;
         // KV half-written by a failed pass is never read: the blocks are not published and their sequence is dropped
-        catch_unwind(AssertUnwindSafe(|| pool.install(|| f(&mut parts)))).unwrap_or_else(|panic| Err(message(&*panic)))
+        catch_unwind(AssertUnwindSafe(|| pool.install(|| f(&mut parts))))
+            .unwrap_or_else(|panic| Err(message(&*panic)))
     }
 }
 
@@ -73,7 +80,8 @@ impl DeviceParts<'_> {
         let batch = Batch::new(items.iter().map(|item| batch_item(item, jobs)).collect());
         let out = self.decoder.forward(&batch, self.kv).map_err(|e| e.to_string())?;
         let mut results: Vec<ItemResult> = items.iter().map(|_| ItemResult::default()).collect();
-        let wanting = batch.items().iter().zip(&mut results).filter(|(item, _)| item.output == Output::Logits);
+        let wanting =
+            batch.items().iter().zip(&mut results).filter(|(item, _)| item.output == Output::Logits);
         for ((_, result), logits) in wanting.zip(out.logits) {
             result.logits = Some(logits);
         }
@@ -86,7 +94,13 @@ impl DeviceParts<'_> {
         Ok(results)
     }
 
-    fn rows(&self, c: &Captured, item: &StepItem, heads: &[HeadRef], candidates: &[Span]) -> Result<Vec<f32>, String> {
+    fn rows(
+        &self,
+        c: &Captured,
+        item: &StepItem,
+        heads: &[HeadRef],
+        candidates: &[Span],
+    ) -> Result<Vec<f32>, String> {
         let spec = self.decoder.spec();
         let group = spec.n_heads / spec.n_kv_heads;
         let kv_heads: Vec<usize> = c.heads.iter().map(|&h| usize::from(heads[h].head) / group).collect();

@@ -34,7 +34,8 @@ pub(super) fn spawn(
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
     let kv = KvStore::new(spec.n_layers, config.kv_blocks, layout, &candle_core::Device::Cpu);
     let kv = kv.map_err(|e| format!("no memory for {} KV blocks: {e}", config.kv_blocks))?;
-    let threads = rayon::ThreadPoolBuilder::new().num_threads(config.threads).thread_name(|i| format!("kernel-{i}"));
+    let threads =
+        rayon::ThreadPoolBuilder::new().num_threads(config.threads).thread_name(|i| format!("kernel-{i}"));
     let pool = threads.build().map_err(|e| format!("cannot start {} kernel threads: {e}", config.threads))?;
     let engine = Engine {
         n_layers: spec.n_layers,
@@ -65,7 +66,9 @@ impl Engine {
                 self.give_up(id, &EngineError::Stopped);
             }
             let plan = self.sched.plan();
-            if !plan.items.is_empty() {
+            if plan.items.is_empty() {
+                self.give_up_all();
+            } else {
                 self.step(&plan);
             }
             self.note_stats();
@@ -198,8 +201,19 @@ impl Engine {
         }
     }
 
+    /// The scheduler always has something to run while there is work; if not, nobody may wait for ever.
+    fn give_up_all(&mut self) {
+        let error =
+            EngineError::Failed { reason: "the scheduler found nothing to run: this is a bug".into() };
+        for id in self.jobs.ids() {
+            tracing::error!(sequence = id.0, %error, "request failed");
+            self.give_up(id, &error);
+        }
+    }
+
     fn count(&self, item: &StepItem) {
-        let mut stats = self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug");
+        let mut stats =
+            self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug");
         let generates = item.depth == Depth(self.n_layers as u16) && item.last;
         if item.restart {
             let hits = self.sched.cached_tokens(item.seq).unwrap_or(0) as u64;
@@ -218,7 +232,8 @@ impl Engine {
 
     fn note_stats(&self) {
         let counts = self.sched.counts();
-        let mut stats = self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug");
+        let mut stats =
+            self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug");
         stats.running = counts.running;
         stats.waiting = counts.waiting;
         stats.preemptions = counts.preemptions;

@@ -25,11 +25,9 @@ mod tests;
 
 use std::sync::Arc;
 
+pub use crate::ids::BLOCK_SIZE;
 pub use pool::{KvPool, OutOfBlocks, PoolStats};
 pub use prefix::BlockHasher;
-
-/// Token positions in one KV block. The paged attention kernels want a multiple of 32.
-pub const BLOCK_SIZE: usize = 32;
 
 /// Number of blocks that hold `n_tokens` positions.
 #[must_use]

@@ -25,7 +25,7 @@ pub struct OutOfBlocks {
 }
 
 /// Where the blocks are. `free + cached + in_use == total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// All blocks.
     pub total: usize,

@@ -31,7 +31,7 @@ pub struct ForwardOutput {
 }
 
 /// A language model. Chosen once at load; nobody asks again which one it is.
-pub trait Decoder: Send {
+pub trait Decoder: Send + Sync {
     /// Its sizes.
     fn spec(&self) -> &DecoderSpec;
 
