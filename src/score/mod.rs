@@ -210,6 +210,18 @@ mod tests {
     }
 
     #[test]
+    fn an_even_response_never_rounds_past_one() {
+        for n in 2..300 {
+            let scores = one(&[n], &vec![1.0 / n as f64; n], None, Statistic::Entropy);
+            assert!(
+                scores[0].value <= 1.0 && scores[0].value > 1.0 - 1e-12,
+                "{n} tokens: {}",
+                scores[0].value
+            );
+        }
+    }
+
+    #[test]
     fn entropy_matches_a_value_worked_by_hand() {
         // ρ = (3/4, 1/4): H = 2 ln 2 − (3/4) ln 3, over ln 2.
         let want = 2.0 - 0.75 * 3_f64.ln() / 2_f64.ln();
