@@ -152,10 +152,6 @@ impl Weights for SafetensorsFolder {
         Tensor::from_vec(values, len, &Device::Cpu).map_err(|e| LoadError::key(&self.folder, name, &e))
     }
 
-    fn has(&self, name: &str) -> bool {
-        self.place.contains_key(name)
-    }
-
     fn unused(&self) -> Vec<String> {
         let asked = self.asked.lock().expect("no panic while noting a name: this is a bug");
         let useless = |name: &str| name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";

@@ -29,6 +29,9 @@ pub enum LoadError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A GGUF file, key or tensor.
+    #[error(transparent)]
+    Gguf(Box<super::gguf::GgufError>),
     /// The architecture is not one of ours.
     #[error("{}: architecture {found:?} is not supported; supported are {supported}", file.display())]
     Architecture {
@@ -61,9 +64,6 @@ pub trait Weights: Sync {
     /// # Errors
     /// When it is missing or of another length.
     fn vector(&self, name: &str, len: usize) -> Result<Tensor, LoadError>;
-
-    /// Whether there is a tensor of that name.
-    fn has(&self, name: &str) -> bool;
 
     /// Names of tensors that nobody asked for, except those known to be useless.
     fn unused(&self) -> Vec<String>;
