@@ -1,0 +1,221 @@
+//! Real small models against PyTorch in f32 on the same dequantised weights: attention rows, every variant of the score,
+//! rankings, greedy continuations, prompts and token ids. Needs the model files and the golden files; skips loudly.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::PathBuf,
+};
+
+use common::*;
+use qrae::{
+    engine::{EngineConfig, EngineHandle, RowsRequest, Tail},
+    ids::{HeadRef, Span, TokenId},
+    kv::Salt,
+    model::{gguf::GgufFile, load},
+    score::{Control, Method, Read, Rows, ScoreInput, rank, score},
+};
+use serde::Deserialize;
+
+const MODELS: [(&str, &str); 2] = [
+    ("smollm2-135m", "smollm2-135m-instruct-q4_1.gguf"),
+    ("qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+];
+
+#[derive(Deserialize)]
+struct Golden {
+    heads: Vec<HeadRef>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    id: String,
+    ids: Vec<TokenId>,
+    spans: Vec<(usize, usize)>,
+    p0: usize,
+    null_ids: Vec<TokenId>,
+    rows_control: Vec<Vec<f64>>,
+    rows_query: Vec<Vec<f64>>,
+    rows_query_mean: Vec<Vec<f64>>,
+    head_scores: BTreeMap<String, Vec<Vec<f64>>>,
+    scores: BTreeMap<String, Vec<f64>>,
+    chat_ids: Vec<TokenId>,
+    greedy_64: Vec<TokenId>,
+}
+
+fn model_file(name: &str) -> Option<PathBuf> {
+    let dir = std::env::var_os("QRAE_MODELS")
+        .map(PathBuf::from)
+        .or_else(|| Some(dirs::cache_dir()?.join("qrae/models")));
+    let file = dir?.join(name);
+    file.is_file().then_some(file).or_else(|| {
+        eprintln!("SKIPPED: {name} is not there; `qrae models pull` fetches it");
+        None
+    })
+}
+
+fn golden_file(name: &str) -> Option<Golden> {
+    let shared = std::env::var_os("QRAE_SHARED").map(PathBuf::from);
+    let shared = shared.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"));
+    let file = shared.join(format!("golden/{name}.json"));
+    let Ok(text) = fs::read_to_string(&file) else {
+        eprintln!("SKIPPED: {} is not there", file.display());
+        return None;
+    };
+    Some(serde_json::from_str(&text).unwrap())
+}
+
+fn engine(file: &PathBuf) -> EngineHandle {
+    let decoder = load::gguf(&GgufFile::open(file).unwrap(), None).unwrap();
+    EngineHandle::start(decoder, &EngineConfig { kv_blocks: 200, ..roomy() }).unwrap()
+}
+
+/// Rows of one case: control, and the query's and the null query's tails by read.
+struct Read4 {
+    control: Rows,
+    query: HashMap<Read, Rows>,
+    null: HashMap<Read, Rows>,
+}
+
+fn read_case(engine: &EngineHandle, heads: &[HeadRef], case: &Case) -> Read4 {
+    let (prefix, tail) = case.ids.split_at(case.p0 + 1);
+    let null = &case.null_ids[case.p0 + 1..];
+    assert_eq!(case.null_ids[..=case.p0], *prefix);
+    let mut sorted = heads.to_vec();
+    sorted.sort_unstable();
+    let tails = [tail, tail, null, null].map(<[TokenId]>::to_vec);
+    let reads = [1, tail.len(), 1, null.len()];
+    let request = RowsRequest {
+        prefix: prefix.to_vec(),
+        tails: tails.into_iter().zip(reads).map(|(tokens, reads)| Tail { tokens, reads }).collect(),
+        control: true,
+        heads: sorted.clone(),
+        candidates: case.spans.iter().map(|&(a, b)| Span::new(a, b)).collect(),
+        salt: Salt::none(),
+    };
+    let out = rows(engine, &request).unwrap();
+    // back to the golden file's order of heads
+    let reorder = |rows: &Rows| {
+        let at = |h: &HeadRef| sorted.iter().position(|s| s == h).unwrap();
+        let data = heads.iter().flat_map(|h| rows.row(at(h)).to_vec()).collect();
+        Rows::new(heads.len(), rows.n_candidates(), data).unwrap()
+    };
+    let by_read = |i: usize| {
+        HashMap::from([(Read::Last, reorder(&out.tails[i])), (Read::QueryMean, reorder(&out.tails[i + 1]))])
+    };
+    Read4 { control: reorder(out.control.as_ref().unwrap()), query: by_read(0), null: by_read(2) }
+}
+
+fn worst(rows: &Rows, want: &[Vec<f64>]) -> f64 {
+    let diffs = want.iter().enumerate().flat_map(|(h, want)| {
+        assert_eq!(want.len(), rows.n_candidates());
+        rows.row(h).iter().zip(want).map(|(a, b)| (a - b).abs()).collect::<Vec<_>>()
+    });
+    diffs.fold(0.0, f64::max)
+}
+
+#[test]
+fn rows_scores_and_rankings_equal_the_reference() {
+    for (name, file) in MODELS {
+        let (Some(file), Some(golden)) = (model_file(file), golden_file(name)) else { continue };
+        let engine = engine(&file);
+        for case in &golden.cases {
+            let read = read_case(&engine, &golden.heads, case);
+            let rows = [
+                worst(&read.control, &case.rows_control),
+                worst(&read.query[&Read::Last], &case.rows_query),
+                worst(&read.query[&Read::QueryMean], &case.rows_query_mean),
+            ];
+            println!("{name} {}: rows within {rows:.2?}", case.id);
+            assert!(rows.iter().all(|w| *w < 1e-4), "{name} {}: {rows:?}", case.id);
+            let lens: Vec<usize> = case.spans.iter().map(|(a, b)| b - a).collect();
+            assert_eq!(case.scores.len(), 18);
+            let mut worst = 0f64;
+            for (key, want) in &case.scores {
+                let method = method(key);
+                let control = match method.control {
+                    Control::QueryFree => Some(&read.control),
+                    Control::NullQuery => Some(&read.null[&method.read]),
+                    Control::None => None,
+                };
+                let conditioned = &read.query[&method.read];
+                let input =
+                    ScoreInput { chunk_lens: &lens, conditioned, control, statistic: method.statistic };
+                let got = score(&input).unwrap();
+                for (chunk, got) in got.iter().enumerate() {
+                    worst = worst.max((got.value - want[chunk]).abs());
+                    for (head, got) in got.heads.iter().enumerate() {
+                        worst = worst.max((got.score - case.head_scores[key][chunk][head]).abs());
+                    }
+                }
+                let values: Vec<f64> = got.iter().map(|g| g.value).collect();
+                assert_eq!(rank(&values), rank(want), "{name} {} {key}: {values:?} {want:?}", case.id);
+            }
+            println!("{name} {}: scores within {worst:.2e}", case.id);
+            assert!(worst < 1e-3, "{name} {}: {worst}", case.id);
+        }
+        assert_idle(&engine);
+    }
+}
+
+/// `last/query_free/entropy`.
+fn method(key: &str) -> Method {
+    let parts: Vec<&str> = key.split('/').collect();
+    Method {
+        read: parts[0].parse().unwrap(),
+        control: parts[1].parse().unwrap(),
+        statistic: parts[2].parse().unwrap(),
+    }
+}
+
+#[test]
+fn greedy_continuations_equal_the_reference() {
+    for (name, file) in MODELS {
+        let (Some(file), Some(golden)) = (model_file(file), golden_file(name)) else { continue };
+        let engine = engine(&file);
+        for case in &golden.cases {
+            let stop = case.greedy_64[case.greedy_64.len() - 1];
+            let stop_tokens = if case.greedy_64.len() < 64 { vec![stop] } else { vec![] };
+            let request =
+                qrae::engine::GenerateRequest { stop_tokens, ..generate_request(case.chat_ids.clone(), 64) };
+            let got = generate(&engine, &request).unwrap();
+            assert_eq!(ids(&got), case.greedy_64, "{name} {}", case.id);
+        }
+    }
+}
+
+#[test]
+fn the_contract_holds_on_a_real_model() {
+    let Some(file) = model_file(MODELS[0].1) else { return };
+    let decoder = || load::gguf(&GgufFile::open(&file).unwrap(), None).unwrap();
+    let request = RowsRequest {
+        prefix: (0..300).map(|i| 1000 + (i * 37) % 20_000).collect(),
+        tails: vec![
+            Tail { tokens: (0..20).map(|i| 500 + i).collect(), reads: 20 },
+            Tail { tokens: (0..7).map(|i| 900 + i).collect(), reads: 7 },
+        ],
+        control: true,
+        heads: heads(&["L7H4", "L14H3"]),
+        candidates: vec![Span::new(40, 150), Span::new(152, 290)],
+        salt: Salt::none(),
+    };
+    let run = |config: EngineConfig, times: usize| {
+        let engine = EngineHandle::start(decoder(), &EngineConfig { kv_blocks: 64, ..config }).unwrap();
+        let all: Vec<_> = (0..times).map(|_| numbers(&rows(&engine, &request).unwrap())).collect();
+        assert_idle(&engine);
+        all
+    };
+    let truth = run(EngineConfig { prefix_cache: false, early_exit: false, threads: 1, ..roomy() }, 1);
+    let chunk = |n| qrae::sched::SchedConfig { max_batched_tokens: n, prefill_chunk: n, max_sequences: 8 };
+    for config in
+        [roomy(), EngineConfig { sched: chunk(64), ..roomy() }, EngineConfig { sched: chunk(7), ..roomy() }]
+    {
+        for got in run(config.clone(), 2) {
+            assert!(got == truth[0], "other bits under {config:?}");
+        }
+    }
+}
