@@ -1,1 +1,13 @@
-//! (being written)
+//! Use cases: what a caller asks for in words becomes token ids for the engine, and back.
+//!
+//! Joins tokenizer, templates, prompt layout, head sets and scores around an engine handle. Knows no HTTP and no tensor.
+
+mod admission;
+mod error;
+pub mod generate;
+pub mod load;
+pub mod score;
+
+pub use admission::{Admission, Permit};
+pub use error::ServiceError;
+pub use load::{LoadOptions, ServedModel};

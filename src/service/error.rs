@@ -1,0 +1,54 @@
+//! Why a use case failed, in the caller's terms.
+
+use crate::engine::EngineError;
+
+/// A request that cannot be served.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ServiceError {
+    /// A field of the request is wrong.
+    #[error("{field}: {reason}")]
+    Invalid {
+        /// The field, as the caller spells it: `chunks[3].text`.
+        field: String,
+        /// What is wrong with it and what would be right.
+        reason: String,
+    },
+    /// Prompt (and answer) would not fit the model.
+    #[error("{field}: the prompt has {prompt} tokens and asks for {new} more, together {}; the limit is {limit}", prompt + new)]
+    TooLong {
+        /// The field that holds the long part.
+        field: String,
+        /// Prompt tokens.
+        prompt: usize,
+        /// Tokens to generate.
+        new: usize,
+        /// Most tokens in all.
+        limit: usize,
+    },
+    /// Something named in the request does not exist.
+    #[error("{field}: {name:?} does not exist; there is {known}")]
+    Unknown {
+        /// The field.
+        field: String,
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// Too many requests at once.
+    #[error("{limit} requests are in progress, which is the limit; try again shortly")]
+    Overloaded {
+        /// The limit.
+        limit: usize,
+    },
+    /// The engine could not do it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl ServiceError {
+    /// A [`ServiceError::Invalid`].
+    pub fn invalid(field: impl Into<String>, reason: &(impl ToString + ?Sized)) -> Self {
+        Self::Invalid { field: field.into(), reason: reason.to_string() }
+    }
+}

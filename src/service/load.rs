@@ -1,0 +1,271 @@
+//! From model files to something that can be served.
+
+use std::path::PathBuf;
+
+use crate::{
+    engine::{EngineConfig, EngineHandle},
+    hub::ModelFiles,
+    ids::{BLOCK_SIZE, TokenId},
+    model::{
+        DecoderSpec, LoadError,
+        card::{ModelCard, shipped_head_sets},
+        gguf::{GgufError, GgufFile},
+        load,
+        spec::RopeScaling,
+    },
+    ops::{KvStore, PageLayout},
+    prompt::{
+        EncodeError, PieceEncoder, Specials,
+        layout::{ScorePrompt, TemplatePieces, prompt_hash},
+        template::{CHATML, ChatTemplate, RenderInput, TemplateError},
+    },
+    sched::SchedConfig,
+    score::heads::{HeadSet, HeadSetError, HeadTarget, RawHeadSet},
+    text::{Tokenizer, TokenizerError},
+};
+
+/// What stands where the user's words will be, while a template is cut in two: an invisible separator on both sides, so
+/// that no template trims it.
+const SENTINEL: &str = "\u{2063}USER\u{2063}";
+
+/// How a model is loaded and run; everything has a default that works on a laptop.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// Kernel threads; the machine's cores by default.
+    pub threads: Option<usize>,
+    /// Longest prompt plus answer, at most what the model was made for.
+    pub max_model_len: Option<usize>,
+    /// Tokens the KV pool holds.
+    pub kv_tokens: Option<usize>,
+    /// Tokens of one step.
+    pub max_batched_tokens: Option<usize>,
+    /// Prefill tokens of one sequence in one step.
+    pub prefill_chunk: Option<usize>,
+    /// Sequences that run at once.
+    pub max_sequences: Option<usize>,
+    /// Turns the prefix cache off.
+    pub no_prefix_cache: bool,
+    /// Runs scoring passes through every layer.
+    pub no_early_exit: bool,
+    /// Overrides the model's rotary scaling.
+    pub rope_scaling: Option<RopeScaling>,
+    /// A head set file used in place of the shipped ones for this model.
+    pub head_set: Option<PathBuf>,
+    /// A Jinja file used in place of the model's chat template.
+    pub chat_template: Option<PathBuf>,
+    /// Name in requests; the card's id or the file's name by default.
+    pub served_name: Option<String>,
+}
+
+/// A model that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Its weights.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Its GGUF file.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// Its tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Its chat template.
+    #[error("chat template: {0}")]
+    Template(#[from] TemplateError),
+    /// A head set.
+    #[error(transparent)]
+    HeadSet(#[from] HeadSetError),
+    /// A file named on the command line.
+    #[error("{}: cannot be read: {reason}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The tokenizer and the weights do not belong together.
+    #[error("the tokenizer has {tokenizer} tokens, the model only {model}; they do not belong together")]
+    Vocabulary {
+        /// Tokens of the tokenizer.
+        tokenizer: usize,
+        /// Rows of the embedding.
+        model: usize,
+    },
+    /// The tokenizer refused one of the template's own pieces.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The engine did not start.
+    #[error("the engine did not start: {0}")]
+    Engine(String),
+}
+
+/// A loaded model with everything a request needs.
+#[derive(Clone)]
+pub struct ServedModel {
+    /// Name in requests and answers.
+    pub id: String,
+    /// The engine that runs it.
+    pub engine: EngineHandle,
+    /// Its tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Its chat template.
+    pub template: ChatTemplate,
+    /// The template cut around the user's words, for scoring prompts.
+    pub pieces: TemplatePieces,
+    /// The texts of scoring prompts.
+    pub score_prompt: ScorePrompt,
+    /// Hash of the scoring prompt.
+    pub prompt_hash: String,
+    /// Head sets that fit, the default one first.
+    pub head_sets: Vec<HeadSet>,
+    /// Tokens that end a generation.
+    pub stop_tokens: Vec<TokenId>,
+    /// Longest prompt plus answer, in tokens.
+    pub max_model_len: usize,
+}
+
+impl ServedModel {
+    /// Loads `files` and starts an engine on them. `card` is the model's card, where there is one.
+    ///
+    /// # Errors
+    /// When any file is unusable; the message names file, key and reason.
+    pub fn load(files: &ModelFiles, card: Option<&ModelCard>, options: &LoadOptions) -> Result<Self, ServeError> {
+        let rope = options.rope_scaling.clone();
+        let (decoder, tokenizer) = match files {
+            ModelFiles::Gguf(path) => {
+                let file = GgufFile::open(path)?;
+                let tokenizer = Tokenizer::from_spec(&file.tokenizer_spec()?)?;
+                (load::gguf(&file, rope)?, tokenizer)
+            }
+            ModelFiles::Folder(path) => {
+                (load::folder(path, rope)?, Tokenizer::from_json_file(path.join("tokenizer.json"))?)
+            }
+        };
+        let spec = decoder.spec().clone();
+        if tokenizer.vocab_size() > spec.vocab {
+            return Err(ServeError::Vocabulary { tokenizer: tokenizer.vocab_size(), model: spec.vocab });
+        }
+        let source = match &options.chat_template {
+            Some(file) => read(file)?,
+            None => tokenizer.chat_template().unwrap_or(CHATML).to_owned(),
+        };
+        let template = ChatTemplate::new(&source)?;
+        let pieces = pieces(&template, &tokenizer, card)?;
+        let score_prompt = card.map(|c| c.score_prompt.clone()).unwrap_or_default();
+        let prompt_hash = prompt_hash(&score_prompt, &pieces);
+        let id = options.served_name.clone().unwrap_or_else(|| name(files, card));
+        let target = HeadTarget {
+            model: card.map_or(&id, |c| &c.id),
+            n_heads: spec.n_heads,
+            full_rows: &vec![true; spec.n_layers],
+            prompt_hash: &prompt_hash,
+            tokenizer_hash: tokenizer.hash(),
+        };
+        let head_sets = head_sets(card, options, &target)?;
+        let stops = card.map_or(&[][..], |c| &c.stop_tokens).iter().filter_map(|t| tokenizer.token_to_id(t));
+        let mut stop_tokens: Vec<TokenId> = tokenizer.eos_ids().iter().copied().chain(stops).collect();
+        stop_tokens.sort_unstable();
+        stop_tokens.dedup();
+        let max_model_len = options.max_model_len.unwrap_or(spec.max_context).min(spec.max_context);
+        let config = engine_config(&spec, max_model_len, options);
+        let max_model_len = max_model_len.min(config.kv_blocks * BLOCK_SIZE);
+        let engine = EngineHandle::start(decoder, &config).map_err(ServeError::Engine)?;
+        let tokenizer_ready = tokenizer.clone();
+        Ok(Self {
+            id,
+            engine,
+            tokenizer: tokenizer_ready,
+            template,
+            pieces,
+            score_prompt,
+            prompt_hash,
+            head_sets,
+            stop_tokens,
+            max_model_len,
+        })
+    }
+
+    /// The text of the BOS token, for templates that write it.
+    #[must_use]
+    pub fn bos_text(&self) -> Option<String> {
+        self.tokenizer.bos().and_then(|id| self.tokenizer.id_to_token(id))
+    }
+
+    /// The text of the model's main end token.
+    #[must_use]
+    pub fn eos_text(&self) -> Option<String> {
+        self.tokenizer.eos_ids().first().and_then(|&id| self.tokenizer.id_to_token(id))
+    }
+}
+
+fn read(file: &PathBuf) -> Result<String, ServeError> {
+    std::fs::read_to_string(file).map_err(|e| ServeError::File { file: file.clone(), reason: e.to_string() })
+}
+
+/// The model's name where nobody gave one.
+fn name(files: &ModelFiles, card: Option<&ModelCard>) -> String {
+    let (ModelFiles::Gguf(path) | ModelFiles::Folder(path)) = files;
+    let stem = || path.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned());
+    card.map_or_else(stem, |c| c.id.clone())
+}
+
+/// Renders the template around a sentinel and settles who writes the BOS token.
+fn pieces(
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+    card: Option<&ModelCard>,
+) -> Result<TemplatePieces, ServeError> {
+    let bos_text = tokenizer.bos().and_then(|id| tokenizer.id_to_token(id));
+    let eos_text = tokenizer.eos_ids().first().and_then(|&id| tokenizer.id_to_token(id));
+    let base =
+        RenderInput { bos_token: bos_text.as_deref(), eos_token: eos_text.as_deref(), ..RenderInput::default() };
+    let (before, after) = template.split_around(SENTINEL, &base)?;
+    let named = card.and_then(|c| c.bos.as_deref()).and_then(|t| tokenizer.token_to_id(t));
+    let bos = named.or_else(|| tokenizer.bos().filter(|_| tokenizer.adds_bos()));
+    // fails now rather than in the first request
+    tokenizer.encode(&before, Specials::Parse)?;
+    tokenizer.encode(&after, Specials::Parse)?;
+    Ok(TemplatePieces { before, after, bos })
+}
+
+/// The file named on the command line, or the shipped sets of this model; the default one first.
+fn head_sets(
+    card: Option<&ModelCard>,
+    options: &LoadOptions,
+    target: &HeadTarget<'_>,
+) -> Result<Vec<HeadSet>, ServeError> {
+    if let Some(file) = &options.head_set {
+        let name = file.file_stem().map_or_else(|| "heads".into(), |s| s.to_string_lossy().into_owned());
+        return Ok(vec![RawHeadSet::parse(&name, &read(file)?)?.check(target)?]);
+    }
+    let Some(card) = card else { return Ok(Vec::new()) };
+    let mut sets = Vec::new();
+    for raw in shipped_head_sets() {
+        let raw = raw?;
+        if raw.model() == Some(card.id.as_str()) {
+            sets.push(raw.check(target)?);
+        }
+    }
+    sets.sort_by_key(|set| card.default_head_set.as_deref() != Some(set.name()));
+    Ok(sets)
+}
+
+/// Sizes that fit the machine where the options leave them open.
+fn engine_config(spec: &DecoderSpec, max_model_len: usize, options: &LoadOptions) -> EngineConfig {
+    let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
+    let block = KvStore::block_bytes(spec.n_layers, layout);
+    // room for a few long prompts, at most 4 GiB; memory is taken only as blocks are first used
+    let kv_tokens = options.kv_tokens.unwrap_or_else(|| (4 * max_model_len).min((4 << 30) / block * BLOCK_SIZE));
+    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    EngineConfig {
+        kv_blocks: kv_tokens.div_ceil(BLOCK_SIZE).max(1),
+        sched: SchedConfig {
+            max_batched_tokens: options.max_batched_tokens.unwrap_or(1024),
+            prefill_chunk: options.prefill_chunk.unwrap_or(512),
+            max_sequences: options.max_sequences.unwrap_or(64),
+        },
+        threads: threads.max(1),
+        prefix_cache: !options.no_prefix_cache,
+        early_exit: !options.no_early_exit,
+    }
+}

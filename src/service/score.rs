@@ -1,0 +1,300 @@
+//! Scoring: queries and chunks become one scoring prompt, one rows request, and per chunk a score that shows its work.
+
+use std::{num::NonZeroUsize, time::Instant};
+
+use super::{Permit, ServedModel, ServiceError};
+use crate::{
+    engine::{EngineError, RowsOutput, RowsRequest, Tail},
+    ids::{HeadRef, Span},
+    kv::Salt,
+    prompt::layout::{Chunk, LayoutError, NULL_QUERY, ScoringPrompt, layout},
+    score::{ChunkScore, Control, Method, Read, Rows, ScoreInput, Statistic, head_responses, rank, responses, score},
+};
+
+/// What is to be scored.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScoreJob {
+    /// One or more queries over the same chunks.
+    pub queries: Vec<String>,
+    /// The chunks, in retrieval order; none is fine.
+    pub chunks: Vec<Chunk>,
+    /// Which heads.
+    pub heads: HeadChoice,
+    /// Instead of the head set's own statistic.
+    pub statistic: Option<Statistic>,
+    /// Instead of the head set's own control.
+    pub control: Option<Control>,
+    /// Instead of the head set's own read.
+    pub read: Option<Read>,
+    /// Cut chunks to this many tokens (flagged); no cut by default.
+    pub max_tokens_per_chunk: Option<NonZeroUsize>,
+    /// Also give the response of every token.
+    pub explain: bool,
+    /// Whose cached KV may be used.
+    pub salt: Salt,
+}
+
+/// Which heads are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HeadChoice {
+    /// The model's default head set.
+    #[default]
+    Default,
+    /// A head set by name, with or without `@hash`.
+    Named(String),
+    /// These heads.
+    Heads(Vec<HeadRef>),
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoreAnswer {
+    /// Per query, in the order of the request.
+    pub queries: Vec<QueryScores>,
+    /// The heads that were read, in the order of `ChunkScore::heads`.
+    pub heads: Vec<HeadRef>,
+    /// `name@hash` of the head set, or `custom@hash`.
+    pub head_set: String,
+    /// The method that was used.
+    pub method: Method,
+    /// Tokens.
+    pub usage: ScoreUsage,
+    /// Seconds.
+    pub timings: ScoreTimings,
+}
+
+/// Scores of all chunks for one query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueryScores {
+    /// In the order of the request.
+    pub chunks: Vec<ScoredChunk>,
+}
+
+/// One chunk's score.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoredChunk {
+    /// Value, flags, and per head score and mass.
+    pub score: ChunkScore,
+    /// 1 is the best; ties keep the order of the request.
+    pub rank: usize,
+    /// Tokens the chunk has.
+    pub tokens: usize,
+    /// Whether it was cut to `max_tokens_per_chunk`.
+    pub truncated: bool,
+    /// With `explain`: every scored token, in order.
+    pub explained: Option<Vec<TokenResponse>>,
+}
+
+/// How much one token responds to the query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenResponse {
+    /// Characters (Unicode scalar values) of the chunk's `text`; `None` where the token lies in the title.
+    pub span: Option<Span>,
+    /// Mean response over heads.
+    pub response: f64,
+    /// Response of each head, in the order of [`ScoreAnswer::heads`].
+    pub per_head: Vec<f64>,
+}
+
+/// What a scoring request cost, in tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScoreUsage {
+    /// The inputs as the paper counts them: per query the query-conditioned input, and its control where there is one.
+    pub prompt_tokens: usize,
+    /// Tokens found in the prefix cache, or shared between tails of this request.
+    pub cached_tokens: usize,
+    /// Tokens that were computed.
+    pub computed_tokens: usize,
+}
+
+/// Where the time went, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ScoreTimings {
+    /// Laying out and tokenising the prompt.
+    pub tokenize: f64,
+    /// Waiting for the engine.
+    pub queue: f64,
+    /// In the engine.
+    pub prefill: f64,
+    /// From rows to scores.
+    pub score: f64,
+}
+
+impl ServedModel {
+    /// Scores `job.chunks` for each query.
+    ///
+    /// # Errors
+    /// When a field is wrong, the prompt too long, or the engine fails.
+    pub async fn score(&self, job: &ScoreJob, _permit: &Permit) -> Result<ScoreAnswer, ServiceError> {
+        let begin = Instant::now();
+        if job.queries.is_empty() {
+            return Err(ServiceError::invalid("query", "at least one query is needed"));
+        }
+        let (heads, head_set, default) = self.heads(&job.heads)?;
+        let method = Method {
+            statistic: job.statistic.unwrap_or(default.statistic),
+            control: job.control.unwrap_or(default.control),
+            read: job.read.unwrap_or(default.read),
+        };
+        let prompt = self.lay_out(job, method)?;
+        let lens = prompt.chunk_lens();
+        let mut usage = self.usage(&prompt, job, method)?;
+        let mut timings = ScoreTimings { tokenize: begin.elapsed().as_secs_f64(), ..ScoreTimings::default() };
+        if lens.iter().all(|&n| n == 0) {
+            usage = ScoreUsage::default();
+            let zero = zero_rows(&heads);
+            let input = ScoreInput { chunk_lens: &lens, conditioned: &zero, control: None, statistic: method.statistic };
+            let queries = job.queries.iter().map(|_| assemble(&input, &prompt, job.explain)).collect::<Result<_, _>>()?;
+            return Ok(ScoreAnswer { queries, heads, head_set, method, usage, timings });
+        }
+        let output = self.read_rows(job, method, &heads, &prompt).await?;
+        timings.queue = output.queued.as_secs_f64();
+        timings.prefill = output.computed.as_secs_f64();
+        usage.cached_tokens = output.cached_tokens;
+        usage.computed_tokens = output.computed_tokens;
+        let scoring = Instant::now();
+        let control = match method.control {
+            Control::QueryFree => output.control.as_ref(),
+            Control::NullQuery => output.tails.last(),
+            Control::None => None,
+        };
+        let per_query = output.tails.iter().take(job.queries.len()).map(|conditioned| {
+            let input = ScoreInput { chunk_lens: &lens, conditioned, control, statistic: method.statistic };
+            assemble(&input, &prompt, job.explain)
+        });
+        let queries = per_query.collect::<Result<_, _>>()?;
+        timings.score = scoring.elapsed().as_secs_f64();
+        Ok(ScoreAnswer { queries, heads, head_set, method, usage, timings })
+    }
+
+    /// The heads to read, what to call them, and the method they were chosen with.
+    fn heads(&self, choice: &HeadChoice) -> Result<(Vec<HeadRef>, String, Method), ServiceError> {
+        let known = || {
+            let names: Vec<&str> = self.head_sets.iter().map(|s| s.name()).collect();
+            if names.is_empty() { "none for this model; pass heads: [\"L16H7\", …]".into() } else { names.join(", ") }
+        };
+        let unknown = |name: &str| ServiceError::Unknown { field: "head_set".into(), name: name.into(), known: known() };
+        let set = match choice {
+            HeadChoice::Default => self.head_sets.first().ok_or_else(|| unknown("default"))?,
+            HeadChoice::Named(name) => {
+                let fits = |s: &&crate::score::heads::HeadSet| s.name() == name || s.label() == *name;
+                self.head_sets.iter().find(fits).ok_or_else(|| unknown(name))?
+            }
+            HeadChoice::Heads(heads) => return self.custom_heads(heads),
+        };
+        Ok((set.heads().to_vec(), set.label(), set.default_method()))
+    }
+
+    fn custom_heads(&self, heads: &[HeadRef]) -> Result<(Vec<HeadRef>, String, Method), ServiceError> {
+        let spec = self.engine.spec();
+        let mut sorted = heads.to_vec();
+        sorted.sort_unstable();
+        if sorted.is_empty() {
+            return Err(ServiceError::invalid("heads", "at least one head is needed"));
+        }
+        if let Some(pair) = sorted.windows(2).find(|p| p[0] == p[1]) {
+            return Err(ServiceError::invalid("heads", &format!("{} is there twice", pair[0])));
+        }
+        let fits = |h: &&HeadRef| usize::from(h.layer) < spec.n_layers && usize::from(h.head) < spec.n_heads;
+        if let Some(head) = sorted.iter().find(|h| !fits(h)) {
+            let reason = format!(
+                "{head} does not exist: the model has layers 0 to {} and heads 0 to {}",
+                spec.n_layers - 1,
+                spec.n_heads - 1
+            );
+            return Err(ServiceError::invalid("heads", &reason));
+        }
+        let names: Vec<String> = sorted.iter().map(ToString::to_string).collect();
+        Ok((sorted, format!("custom:{}", names.join("+")), Method::default()))
+    }
+
+    fn lay_out(&self, job: &ScoreJob, method: Method) -> Result<ScoringPrompt, ServiceError> {
+        let mut queries: Vec<&str> = job.queries.iter().map(String::as_str).collect();
+        if method.control == Control::NullQuery {
+            queries.push(NULL_QUERY);
+        }
+        layout(&self.score_prompt, &self.pieces, &job.chunks, &queries, job.max_tokens_per_chunk, &self.tokenizer)
+            .map_err(|e| match e {
+                LayoutError::EmptyTail { .. } => ServiceError::invalid("query", &e),
+                other => ServiceError::invalid("chunks", &other),
+            })
+    }
+
+    /// Counts the logical inputs, and refuses those that are too long.
+    fn usage(&self, prompt: &ScoringPrompt, job: &ScoreJob, method: Method) -> Result<ScoreUsage, ServiceError> {
+        let input = |tail: &Vec<u32>| prompt.prefix.len() + tail.len();
+        let longest = prompt.tails.iter().map(input).max().unwrap_or(0);
+        if longest > self.max_model_len {
+            let limit = self.max_model_len;
+            return Err(ServiceError::TooLong { field: "chunks".into(), prompt: longest, new: 0, limit });
+        }
+        let n = job.queries.len();
+        let control = match method.control {
+            Control::None => 0,
+            Control::QueryFree => prompt.prefix.len(),
+            Control::NullQuery => prompt.tails.last().map_or(0, input),
+        };
+        let prompt_tokens = prompt.tails.iter().take(n).map(input).sum::<usize>() + n * control;
+        Ok(ScoreUsage { prompt_tokens, ..ScoreUsage::default() })
+    }
+
+    async fn read_rows(
+        &self,
+        job: &ScoreJob,
+        method: Method,
+        heads: &[HeadRef],
+        prompt: &ScoringPrompt,
+    ) -> Result<RowsOutput, ServiceError> {
+        let reads = |tail: &Vec<u32>| match method.read {
+            Read::Last => 1,
+            Read::QueryMean => tail.len(),
+        };
+        let request = RowsRequest {
+            prefix: prompt.prefix.clone(),
+            tails: prompt.tails.iter().map(|t| Tail { tokens: t.clone(), reads: reads(t) }).collect(),
+            control: method.control == Control::QueryFree,
+            heads: heads.to_vec(),
+            candidates: prompt.chunks.iter().map(|c| c.span).filter(|s| !s.is_empty()).collect(),
+            salt: job.salt.clone(),
+        };
+        Ok(self.engine.rows(request).await.unwrap_or(Err(EngineError::Stopped))?)
+    }
+}
+
+/// Rows over no candidates: what is read when every chunk is empty.
+fn zero_rows(heads: &[HeadRef]) -> Rows {
+    Rows::new(heads.len(), 0, Vec::new()).expect("no values are valid rows: this is a bug")
+}
+
+fn assemble(input: &ScoreInput<'_>, prompt: &ScoringPrompt, explain: bool) -> Result<QueryScores, ServiceError> {
+    let failed = |e: &dyn std::fmt::Display| EngineError::Failed { reason: format!("the rows cannot be scored: {e}") };
+    let scores = score(input).map_err(|e| failed(&e))?;
+    let ranks = rank(&scores.iter().map(|s| s.value).collect::<Vec<_>>());
+    let mut explained = if explain { Some(explanations(input, prompt)?.into_iter()) } else { None };
+    let chunks = scores.into_iter().zip(ranks).zip(&prompt.chunks).map(|((score, rank), chunk)| ScoredChunk {
+        score,
+        rank,
+        tokens: chunk.tokens,
+        truncated: chunk.truncated,
+        explained: explained.as_mut().and_then(Iterator::next),
+    });
+    Ok(QueryScores { chunks: chunks.collect() })
+}
+
+/// Per chunk, every scored token with its responses and its characters in the caller's text.
+fn explanations(input: &ScoreInput<'_>, prompt: &ScoringPrompt) -> Result<Vec<Vec<TokenResponse>>, ServiceError> {
+    let failed = |e: &dyn std::fmt::Display| EngineError::Failed { reason: format!("the rows cannot be explained: {e}") };
+    let mean = responses(input).map_err(|e| failed(&e))?;
+    let heads = 0..input.conditioned.n_heads();
+    let per_head = heads.map(|h| head_responses(input, h)).collect::<Result<Vec<_>, _>>().map_err(|e| failed(&e))?;
+    let mut t = 0..mean.len();
+    let chunk = |chunk: &crate::prompt::layout::ChunkSpan| {
+        let token = |(offsets, t): (&Span, usize)| TokenResponse {
+            span: chunk.place(*offsets).text,
+            response: mean[t],
+            per_head: per_head.iter().map(|r| r[t]).collect(),
+        };
+        chunk.offsets.iter().zip(t.by_ref()).map(token).collect()
+    };
+    Ok(prompt.chunks.iter().map(chunk).collect())
+}
