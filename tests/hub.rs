@@ -540,14 +540,16 @@ fn a_transfer_that_never_completes_leaves_no_file() {
         let home = tempfile::tempdir().unwrap();
         let hub = FakeHub::start(&[(FILE, &weights())], None, mood);
         let mut resolver = resolver(home.path(), &hub.endpoint, Path::new("/absent"));
-        resolver.hub.silence = Duration::from_millis(700);
+        if mood == Mood::Silent {
+            resolver.hub.silence = Duration::from_millis(700);
+        }
         let started = Instant::now();
         let error = by_name(&resolver, "owner/name:tiny-q4.gguf").unwrap_err();
         match mood {
             Mood::Corrupt => assert!(matches!(error, HubError::WrongHash { .. }), "{error:?}"),
             _ => assert!(matches!(error, HubError::Transfer { .. }), "{mood:?}: {error:?}"),
         }
-        assert!(started.elapsed() < Duration::from_secs(4), "{mood:?} took {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(8), "{mood:?} took {:?}", started.elapsed());
         assert!(resolver.list_cached().is_empty(), "{mood:?}: {:?}", resolver.list_cached());
         resolver.offline = true;
         assert!(by_name(&resolver, "owner/name:tiny-q4.gguf").is_err(), "{mood:?}");
