@@ -3,6 +3,7 @@
 //! Pure: the encoder is passed in, so nothing here knows a tokenizer, a file or a device.
 
 pub mod layout;
+pub mod template;
 
 use crate::ids::{Span, TokenId};
 

@@ -32,7 +32,9 @@ impl Admission {
     /// When `limit` requests are inside.
     pub fn enter(&self) -> Result<Permit, ServiceError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned();
-        permit.map(|permit| Permit { _permit: permit }).map_err(|_| ServiceError::Overloaded { limit: self.limit })
+        permit
+            .map(|permit| Permit { _permit: permit })
+            .map_err(|_| ServiceError::Overloaded { limit: self.limit })
     }
 }
 

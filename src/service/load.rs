@@ -129,7 +129,11 @@ impl ServedModel {
     ///
     /// # Errors
     /// When any file is unusable; the message names file, key and reason.
-    pub fn load(files: &ModelFiles, card: Option<&ModelCard>, options: &LoadOptions) -> Result<Self, ServeError> {
+    pub fn load(
+        files: &ModelFiles,
+        card: Option<&ModelCard>,
+        options: &LoadOptions,
+    ) -> Result<Self, ServeError> {
         let rope = options.rope_scaling.clone();
         let (decoder, tokenizer) = match files {
             ModelFiles::Gguf(path) => {
@@ -217,8 +221,11 @@ fn pieces(
 ) -> Result<TemplatePieces, ServeError> {
     let bos_text = tokenizer.bos().and_then(|id| tokenizer.id_to_token(id));
     let eos_text = tokenizer.eos_ids().first().and_then(|&id| tokenizer.id_to_token(id));
-    let base =
-        RenderInput { bos_token: bos_text.as_deref(), eos_token: eos_text.as_deref(), ..RenderInput::default() };
+    let base = RenderInput {
+        bos_token: bos_text.as_deref(),
+        eos_token: eos_text.as_deref(),
+        ..RenderInput::default()
+    };
     let (before, after) = template.split_around(SENTINEL, &base)?;
     let named = card.and_then(|c| c.bos.as_deref()).and_then(|t| tokenizer.token_to_id(t));
     let bos = named.or_else(|| tokenizer.bos().filter(|_| tokenizer.adds_bos()));
@@ -241,8 +248,7 @@ fn head_sets(
     let Some(card) = card else { return Ok(Vec::new()) };
     let mut sets = Vec::new();
     for raw in shipped_head_sets() {
-        let raw = raw?;
-        if raw.model() == Some(card.id.as_str()) {
+        if raw.model.as_deref() == Some(card.id.as_str()) {
             sets.push(raw.check(target)?);
         }
     }
@@ -255,8 +261,10 @@ fn engine_config(spec: &DecoderSpec, max_model_len: usize, options: &LoadOptions
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
     let block = KvStore::block_bytes(spec.n_layers, layout);
     // room for a few long prompts, at most 4 GiB; memory is taken only as blocks are first used
-    let kv_tokens = options.kv_tokens.unwrap_or_else(|| (4 * max_model_len).min((4 << 30) / block * BLOCK_SIZE));
-    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let kv_tokens =
+        options.kv_tokens.unwrap_or_else(|| (4 * max_model_len).min((4 << 30) / block * BLOCK_SIZE));
+    let threads =
+        options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     EngineConfig {
         kv_blocks: kv_tokens.div_ceil(BLOCK_SIZE).max(1),
         sched: SchedConfig {

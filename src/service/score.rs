@@ -8,7 +8,10 @@ use crate::{
     ids::{HeadRef, Span},
     kv::Salt,
     prompt::layout::{Chunk, LayoutError, NULL_QUERY, ScoringPrompt, layout},
-    score::{ChunkScore, Control, Method, Read, Rows, ScoreInput, Statistic, head_responses, rank, responses, score},
+    score::{
+        ChunkScore, Control, Method, Read, Rows, ScoreInput, Statistic, head_responses, rank, responses,
+        score,
+    },
 };
 
 /// What is to be scored.
@@ -143,8 +146,17 @@ impl ServedModel {
         if lens.iter().all(|&n| n == 0) {
             usage = ScoreUsage::default();
             let zero = zero_rows(&heads);
-            let input = ScoreInput { chunk_lens: &lens, conditioned: &zero, control: None, statistic: method.statistic };
-            let queries = job.queries.iter().map(|_| assemble(&input, &prompt, job.explain)).collect::<Result<_, _>>()?;
+            let input = ScoreInput {
+                chunk_lens: &lens,
+                conditioned: &zero,
+                control: None,
+                statistic: method.statistic,
+            };
+            let queries = job
+                .queries
+                .iter()
+                .map(|_| assemble(&input, &prompt, job.explain))
+                .collect::<Result<_, _>>()?;
             return Ok(ScoreAnswer { queries, heads, head_set, method, usage, timings });
         }
         let output = self.read_rows(job, method, &heads, &prompt).await?;
@@ -171,9 +183,17 @@ impl ServedModel {
     fn heads(&self, choice: &HeadChoice) -> Result<(Vec<HeadRef>, String, Method), ServiceError> {
         let known = || {
             let names: Vec<&str> = self.head_sets.iter().map(|s| s.name()).collect();
-            if names.is_empty() { "none for this model; pass heads: [\"L16H7\", …]".into() } else { names.join(", ") }
+            if names.is_empty() {
+                "none for this model; pass heads: [\"L16H7\", …]".into()
+            } else {
+                names.join(", ")
+            }
         };
-        let unknown = |name: &str| ServiceError::Unknown { field: "head_set".into(), name: name.into(), known: known() };
+        let unknown = |name: &str| ServiceError::Unknown {
+            field: "head_set".into(),
+            name: name.into(),
+            known: known(),
+        };
         let set = match choice {
             HeadChoice::Default => self.head_sets.first().ok_or_else(|| unknown("default"))?,
             HeadChoice::Named(name) => {
@@ -213,15 +233,27 @@ impl ServedModel {
         if method.control == Control::NullQuery {
             queries.push(NULL_QUERY);
         }
-        layout(&self.score_prompt, &self.pieces, &job.chunks, &queries, job.max_tokens_per_chunk, &self.tokenizer)
-            .map_err(|e| match e {
-                LayoutError::EmptyTail { .. } => ServiceError::invalid("query", &e),
-                other => ServiceError::invalid("chunks", &other),
-            })
+        layout(
+            &self.score_prompt,
+            &self.pieces,
+            &job.chunks,
+            &queries,
+            job.max_tokens_per_chunk,
+            &self.tokenizer,
+        )
+        .map_err(|e| match e {
+            LayoutError::EmptyTail { .. } => ServiceError::invalid("query", &e),
+            other => ServiceError::invalid("chunks", &other),
+        })
     }
 
     /// Counts the logical inputs, and refuses those that are too long.
-    fn usage(&self, prompt: &ScoringPrompt, job: &ScoreJob, method: Method) -> Result<ScoreUsage, ServiceError> {
+    fn usage(
+        &self,
+        prompt: &ScoringPrompt,
+        job: &ScoreJob,
+        method: Method,
+    ) -> Result<ScoreUsage, ServiceError> {
         let input = |tail: &Vec<u32>| prompt.prefix.len() + tail.len();
         let longest = prompt.tails.iter().map(input).max().unwrap_or(0);
         if longest > self.max_model_len {
@@ -266,27 +298,39 @@ fn zero_rows(heads: &[HeadRef]) -> Rows {
     Rows::new(heads.len(), 0, Vec::new()).expect("no values are valid rows: this is a bug")
 }
 
-fn assemble(input: &ScoreInput<'_>, prompt: &ScoringPrompt, explain: bool) -> Result<QueryScores, ServiceError> {
-    let failed = |e: &dyn std::fmt::Display| EngineError::Failed { reason: format!("the rows cannot be scored: {e}") };
+fn assemble(
+    input: &ScoreInput<'_>,
+    prompt: &ScoringPrompt,
+    explain: bool,
+) -> Result<QueryScores, ServiceError> {
+    let failed =
+        |e: &dyn std::fmt::Display| EngineError::Failed { reason: format!("the rows cannot be scored: {e}") };
     let scores = score(input).map_err(|e| failed(&e))?;
     let ranks = rank(&scores.iter().map(|s| s.value).collect::<Vec<_>>());
     let mut explained = if explain { Some(explanations(input, prompt)?.into_iter()) } else { None };
-    let chunks = scores.into_iter().zip(ranks).zip(&prompt.chunks).map(|((score, rank), chunk)| ScoredChunk {
-        score,
-        rank,
-        tokens: chunk.tokens,
-        truncated: chunk.truncated,
-        explained: explained.as_mut().and_then(Iterator::next),
-    });
+    let chunks =
+        scores.into_iter().zip(ranks).zip(&prompt.chunks).map(|((score, rank), chunk)| ScoredChunk {
+            score,
+            rank,
+            tokens: chunk.tokens,
+            truncated: chunk.truncated,
+            explained: explained.as_mut().and_then(Iterator::next),
+        });
     Ok(QueryScores { chunks: chunks.collect() })
 }
 
 /// Per chunk, every scored token with its responses and its characters in the caller's text.
-fn explanations(input: &ScoreInput<'_>, prompt: &ScoringPrompt) -> Result<Vec<Vec<TokenResponse>>, ServiceError> {
-    let failed = |e: &dyn std::fmt::Display| EngineError::Failed { reason: format!("the rows cannot be explained: {e}") };
+fn explanations(
+    input: &ScoreInput<'_>,
+    prompt: &ScoringPrompt,
+) -> Result<Vec<Vec<TokenResponse>>, ServiceError> {
+    let failed = |e: &dyn std::fmt::Display| EngineError::Failed {
+        reason: format!("the rows cannot be explained: {e}"),
+    };
     let mean = responses(input).map_err(|e| failed(&e))?;
     let heads = 0..input.conditioned.n_heads();
-    let per_head = heads.map(|h| head_responses(input, h)).collect::<Result<Vec<_>, _>>().map_err(|e| failed(&e))?;
+    let per_head =
+        heads.map(|h| head_responses(input, h)).collect::<Result<Vec<_>, _>>().map_err(|e| failed(&e))?;
     let mut t = 0..mean.len();
     let chunk = |chunk: &crate::prompt::layout::ChunkSpan| {
         let token = |(offsets, t): (&Span, usize)| TokenResponse {
