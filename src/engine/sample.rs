@@ -182,7 +182,7 @@ fn logprobs(logits: &[f32], chosen: TokenId, top: usize) -> Logprobs {
 mod tests {
     use super::*;
 
-    fn draws(sampling: Sampling, logits: &[f32], n: usize) -> Vec<TokenId> {
+    fn draws(sampling: &Sampling, logits: &[f32], n: usize) -> Vec<TokenId> {
         (0..n)
             .map(|i| {
                 let seed = sampling.seed + i as u64;
@@ -198,13 +198,13 @@ mod tests {
 
     #[test]
     fn greedy_takes_the_lowest_id_among_equals() {
-        assert_eq!(draws(Sampling::default(), &[0.0, 3.0, 3.0, -1.0], 3), [1, 1, 1]);
+        assert_eq!(draws(&Sampling::default(), &[0.0, 3.0, 3.0, -1.0], 3), [1, 1, 1]);
     }
 
     #[test]
     fn draws_follow_the_softmax() {
         let logits = [0.0f32, 1.0, 2.0];
-        let counts = draws(hot(), &logits, 20_000).iter().fold([0f64; 3], |mut c, &t| {
+        let counts = draws(&hot(), &logits, 20_000).iter().fold([0f64; 3], |mut c, &t| {
             c[t as usize] += 1.0 / 20_000.0;
             c
         });
@@ -218,7 +218,7 @@ mod tests {
     fn cuts_keep_what_they_say() {
         let logits = [1.0f32, 0.9, 0.8, -5.0];
         let only = |s: Sampling| {
-            let mut seen = draws(s, &logits, 300);
+            let mut seen = draws(&s, &logits, 300);
             seen.sort_unstable();
             seen.dedup();
             seen
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(only(Sampling { top_p: 1e-9, ..hot() }), [0]);
         assert_eq!(only(Sampling { temperature: 1e-6, ..hot() }), [0]);
         let half_missing = [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY, 0.0];
-        assert!(draws(hot(), &half_missing, 200).iter().all(|t| t % 2 == 1));
+        assert!(draws(&hot(), &half_missing, 200).iter().all(|t| t % 2 == 1));
     }
 
     #[test]
