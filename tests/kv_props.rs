@@ -2,6 +2,8 @@
 //!
 //! What a block physically holds is simulated beside the pool, exactly (whole token chains, no hashes).
 
+#![allow(clippy::unwrap_used)] // a test may panic, in its helpers too
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher, Hasher},
