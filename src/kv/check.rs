@@ -100,7 +100,8 @@ mod tests {
             pool.check().unwrap();
             pool
         };
-        let damages: [(&str, fn(&mut KvPool)); 5] = [
+        type Damage = fn(&mut KvPool);
+        let damages: [(&str, Damage); 5] = [
             ("a held block on the free list", |pool| assert!(pool.free.insert(BlockId(0)))),
             ("a free block lost", |pool| assert!(pool.free.pop_last().is_some())),
             ("a reference too many", |pool| pool.blocks[1].refs += 1),

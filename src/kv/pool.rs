@@ -51,7 +51,7 @@ pub struct KvPool<S = BlockHasher> {
     /// Ordered, so that low numbers are used first and untouched memory stays untouched.
     pub(super) free: BTreeSet<BlockId>,
     pub(super) index: PrefixIndex<S>,
-    /// Logical time: one tick for each call that uses blocks.
+    /// Logical time: one tick for each publication and each release.
     clock: u64,
 }
 
@@ -77,7 +77,8 @@ impl<S: BuildHasher> KvPool<S> {
     }
 
     /// The longest run of cached full blocks from position 0 that hold exactly `tokens` under `salt`, each at
-    /// least `depth` deep and together at most `limit` tokens. Takes a reference on each and marks it used.
+    /// least `depth` deep and together at most `limit` tokens. Takes a reference on each; they count as used until
+    /// they are released.
     #[must_use = "the blocks returned are held until they are released"]
     pub fn match_prefix(
         &mut self,
@@ -86,7 +87,6 @@ impl<S: BuildHasher> KvPool<S> {
         depth: Depth,
         limit: usize,
     ) -> Vec<BlockId> {
-        let now = self.tick();
         let mut parent = None;
         let mut matched = Vec::new();
         for content in tokens[..limit.min(tokens.len())].chunks_exact(BLOCK_SIZE) {
@@ -98,7 +98,6 @@ impl<S: BuildHasher> KvPool<S> {
             matched.push(entry.block);
             self.blocks[entry.block.0 as usize].refs += 1;
             self.index.set_idle(id, false);
-            self.index.touch(id, now);
             parent = Some(id);
         }
         matched

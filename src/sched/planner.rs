@@ -127,7 +127,8 @@ impl Scheduler {
         !parents.is_empty()
     }
 
-    /// Starts waiting sequences in order of arrival.
+    /// Starts waiting sequences in order of arrival. Only into budget that is left when all running sequences
+    /// have their items, so there are never more of them than a step has tokens.
     fn admit(&mut self, draft: &mut Draft) {
         let mut candidate = self.waiting.first().copied();
         while let Some(arrival) = candidate {

@@ -25,7 +25,7 @@ pub struct SchedConfig {
     pub max_batched_tokens: usize,
     /// Most prefill tokens of one sequence in one step.
     pub prefill_chunk: usize,
-    /// Most running sequences. Never more than `max_batched_tokens` run, so that each can decode.
+    /// Most running sequences. Whatever it is, no more than `max_batched_tokens` run, so that each can decode.
     pub max_sequences: usize,
 }
 
@@ -80,11 +80,10 @@ impl Scheduler {
     /// A scheduler without sequences. It owns the pool from now on.
     #[must_use]
     pub fn new(config: SchedConfig, pool: KvPool) -> Self {
-        let max_batched_tokens = config.max_batched_tokens.max(1);
         let config = SchedConfig {
-            max_batched_tokens,
+            max_batched_tokens: config.max_batched_tokens.max(1),
             prefill_chunk: config.prefill_chunk.max(1),
-            max_sequences: config.max_sequences.clamp(1, max_batched_tokens),
+            max_sequences: config.max_sequences.max(1),
         };
         Self {
             config,

@@ -177,6 +177,31 @@ fn a_fork_starts_as_soon_as_its_parent_is_far_enough() {
 }
 
 #[test]
+fn a_fork_of_a_fork_waits_until_the_copy_is_made() {
+    let mut sched = scheduler(16, 256, 256);
+    sched.add(rows(1, 50, 49)).unwrap();
+    sched.add(fork(1, 40, rows(2, 50, 49))).unwrap();
+    sched.add(fork(2, 36, rows(3, 50, 49))).unwrap();
+    step(&mut sched, 0, &[1]);
+    // Block 2 is written by the first copy; a copy from it in the same step would depend on their order.
+    assert_eq!(step(&mut sched, 0, &[2]).copies, [(BlockId(1), BlockId(2))]);
+    assert_eq!(step(&mut sched, 0, &[3]).copies, [(BlockId(2), BlockId(1))]);
+    assert!(sched.is_idle());
+}
+
+#[test]
+fn no_more_sequences_run_than_can_decode_in_one_step() {
+    let mut sched = scheduler(16, 2, 2);
+    for id in 1..=3 {
+        sched.add(chat(id, 1, 8)).unwrap();
+    }
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(1, 0, 1), (2, 0, 1)]);
+    assert_eq!(ranges(&step(&mut sched, 7, &[2])), [(1, 1, 2), (2, 1, 2)]);
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(1, 2, 3), (3, 0, 1)]);
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(1, 3, 4), (3, 1, 2)]);
+}
+
+#[test]
 fn a_fork_that_cannot_share_starts_on_its_own() {
     let start_of_fork = |parent: NewSequence, child: NewSequence| {
         let mut sched = scheduler(16, 256, 256);
