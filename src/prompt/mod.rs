@@ -2,6 +2,8 @@
 //!
 //! Pure: the encoder is passed in, so nothing here knows a tokenizer, a file or a device.
 
+pub mod template;
+
 use crate::ids::{Span, TokenId};
 
 /// Token ids of one piece of text, with the characters each token came from.

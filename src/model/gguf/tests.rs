@@ -164,7 +164,7 @@ fn a_file_cut_anywhere_is_refused() {
     let whole = sample();
     // The last bytes are padding behind the last tensor.
     let end = whole.len() - (32 - quantized(2, 256, GgmlDType::Q6K).storage_size_in_bytes() % 32);
-    for cut in (0..end).step_by(1) {
+    for cut in 0..end {
         let text = said(&whole[..cut]);
         assert!(text.contains("truncated") || cut < 4, "cut at {cut}: {text}");
     }
@@ -176,15 +176,13 @@ fn a_file_cut_anywhere_is_refused() {
 fn every_changed_header_byte_gives_a_file_or_an_error() {
     let whole = sample();
     for at in 0..whole.len().min(1400) {
-        for change in [0x01, 0x80, 0xFF] {
-            let mut bent = whole.clone();
-            bent[at] ^= change;
-            if let Ok(file) = open(&bent) {
-                for (name, info) in file.tensors() {
-                    assert!(file.tensor(name).is_ok(), "byte {at}: {name} {info:?} passed the check");
-                }
-                let _ = file.tokenizer_spec();
+        let mut bent = whole.clone();
+        bent[at] ^= [0x01, 0x80, 0xFF][at % 3];
+        if let Ok(file) = open(&bent) {
+            for (name, info) in file.tensors() {
+                assert!(file.tensor(name).is_ok(), "byte {at}: {name} {info:?} passed the check");
             }
+            let _ = file.tokenizer_spec();
         }
     }
 }
