@@ -4,6 +4,7 @@
 
 pub mod layout;
 pub mod template;
+pub mod template;
 
 use crate::ids::{Span, TokenId};
 

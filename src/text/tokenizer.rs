@@ -20,6 +20,10 @@ use crate::{
 const END_TOKENS: [&str; 6] =
     ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>"];
 
+/// Longest run of white space encoded, in characters. From 999,999 on the regex engine gives up and the library
+/// keeps all that follows as one word, with other ids than the original's.
+const MAX_WHITESPACE: usize = 500_000;
+
 /// Text whose ids tell tokenizers with equal vocabularies apart: case, digits, runs of spaces and newlines,
 /// contractions, normalisation, symbols, control tokens.
 const PROBE: &str = "Hello  World\t12345 3.14\r\n\n\n   it's I'LL\u{a0}x e\u{301} \u{1100}\u{1161}\u{11a8} \u{fb01} ½\
@@ -171,9 +175,16 @@ impl Tokenizer {
     }
 }
 
+/// Ids and offsets are those of the original library, which drops bytes the vocabulary has no token for (some
+/// control characters in SmolLM2's) and normalises first where the model does (Qwen 2: NFC).
 impl PieceEncoder for Tokenizer {
     fn encode(&self, text: &str, specials: Specials) -> Result<Encoded, EncodeError> {
         let error = |reason: String| EncodeError { chars: text.chars().count(), reason };
+        if has_endless_whitespace(text) {
+            return Err(error(format!(
+                "more than {MAX_WHITESPACE} characters of white space in a row; shorten them"
+            )));
+        }
         let tokenizer = match specials {
             Specials::Parse => &self.0.parse,
             Specials::Plain => &self.0.plain,
@@ -189,5 +200,34 @@ impl PieceEncoder for Tokenizer {
         }
         let offsets = encoding.get_offsets().iter().map(|&(start, end)| Span::new(start, end)).collect();
         Ok(Encoded { ids, offsets })
+    }
+}
+
+fn has_endless_whitespace(text: &str) -> bool {
+    let mut run = 0;
+    text.len() > MAX_WHITESPACE
+        && text.chars().any(|c| {
+            run = if c.is_whitespace() { run + 1 } else { 0 };
+            run > MAX_WHITESPACE
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::build::byte_to_char;
+
+    #[test]
+    fn white_space_the_regex_engine_cannot_take_is_refused() {
+        for pre in ["gpt-2", "qwen2"] {
+            let tokens: Vec<_> = (0..=0xFF).map(|b| byte_to_char(b).to_string()).collect();
+            let (model, pre, token_types) = ("gpt2".into(), Some(pre.into()), vec![1; tokens.len()]);
+            let spec = TokenizerSpec { model, pre, tokens, token_types, ..TokenizerSpec::default() };
+            let tokenizer = Tokenizer::from_spec(&spec).unwrap();
+            let run = |n: usize| tokenizer.encode(&format!("a{}b", " \n".repeat(n / 2)), Specials::Plain);
+            assert_eq!(run(MAX_WHITESPACE).unwrap().ids.len(), MAX_WHITESPACE + 2);
+            let error = run(MAX_WHITESPACE + 2).unwrap_err();
+            assert!(error.to_string().contains("white space in a row"), "{error}");
+        }
     }
 }

@@ -70,41 +70,50 @@ impl Writer<'_, '_, '_> {
             ValueKind::Number => self.out += &float(f64::try_from(value.clone())?),
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
             ValueKind::Seq | ValueKind::Iterable => {
-                let items = value.try_iter()?.collect::<Vec<_>>();
-                self.container('[', ']', &items, depth, |w, item| w.value(item, depth + 1))?;
+                self.container('[', ']', value.try_iter()?, depth, |w, item| w.value(item, depth + 1))?;
             }
             ValueKind::Map => {
-                let mut keys = value.try_iter()?.collect::<Vec<_>>();
-                if self.sort_keys {
-                    keys.sort();
-                }
-                self.container('{', '}', &keys, depth, |w, key| {
+                let write = |w: &mut Self, key: &Value| {
                     w.key(key)?;
                     w.value(&value.get_item(key)?, depth + 1)
-                })?;
+                };
+                if self.sort_keys {
+                    let mut keys = Vec::new();
+                    for key in value.try_iter()? {
+                        self.state.consume_fuel(1)?;
+                        keys.push(key);
+                    }
+                    keys.sort();
+                    self.container('{', '}', keys.into_iter(), depth, write)?;
+                } else {
+                    self.container('{', '}', value.try_iter()?, depth, write)?;
+                }
             }
             other => return Err(invalid(&format!("a value of type {other} is not JSON"))),
         }
         Ok(())
     }
 
+    /// Items are taken one by one and paid for one by one: a list may be short to write and endless to read.
     fn container(
         &mut self,
         open: char,
         close: char,
-        items: &[Value],
+        items: impl Iterator<Item = Value>,
         depth: usize,
         mut write: impl FnMut(&mut Self, &Value) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.out.push(open);
-        for (n, item) in items.iter().enumerate() {
-            if n > 0 {
+        let mut empty = true;
+        for item in items {
+            if !empty {
                 self.out += &self.item;
             }
+            empty = false;
             self.line(depth + 1);
-            write(self, item)?;
+            write(self, &item)?;
         }
-        if !items.is_empty() {
+        if !empty {
             self.line(depth);
         }
         self.out.push(close);
