@@ -4,7 +4,6 @@
 
 pub mod layout;
 pub mod template;
-pub mod template;
 
 use crate::ids::{Span, TokenId};
 
