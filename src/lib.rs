@@ -1,15 +1,21 @@
 //! qrae: one set of frozen weights that generates for an agent and scores the chunks it retrieved.
+//!
+//! ARCHITECTURE.md is the map; the modules below are listed from the edge inward.
 
 pub mod cli;
-pub mod engine;
 pub mod http;
+
 pub mod hub;
-pub mod ids;
-pub mod kv;
+pub mod service;
+
+pub mod engine;
 pub mod model;
 pub mod ops;
+pub mod text;
+
+pub mod kv;
 pub mod prompt;
 pub mod sched;
 pub mod score;
-pub mod service;
-pub mod text;
+
+pub mod ids;

@@ -1,0 +1,161 @@
+//! The house rules that code can check: file sizes, import directions, where features and unsafe code may appear,
+//! a purpose at the top of every file.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Most lines of a source file without its tests.
+const MOST_LINES: usize = 500;
+
+/// For each module: what of ours it may import, and which outside names it must not contain. Directions are
+/// drawn in ARCHITECTURE.md.
+const LAYERS: &[(&str, &[&str], &[&str])] = &[
+    ("ids", &[], PURE),
+    ("kv", &["ids"], PURE),
+    ("score", &["ids", "prompt"], PURE),
+    ("prompt", &["ids"], PURE),
+    ("sched", &["ids", "kv"], PURE),
+    ("ops", &["ids"], &["tokio", "axum", "tokenizers", "hf_hub"]),
+    // the card is plain data about a model, and the tokenizer's plain data lies in its weight file
+    ("model", &["ids", "ops", "prompt", "score", "text"], &["tokio", "axum", "tokenizers::", "hf_hub"]),
+    ("text", &["ids", "prompt"], &["candle", "tokio", "axum", "hf_hub"]),
+    ("hub", &[], &["candle", "axum", "tokenizers"]),
+    ("engine", &["ids", "kv", "model", "ops", "sched", "score"], &["axum", "tokenizers", "hf_hub", "std::fs"]),
+    (
+        "service",
+        &["engine", "hub", "ids", "kv", "model", "ops", "prompt", "sched", "score", "text"],
+        &["Tensor", "axum", "hf_hub"],
+    ),
+    ("http", &["engine", "ids", "kv", "prompt", "score", "service", "text"], &["candle", "tokenizers::", "hf_hub"]),
+];
+
+/// What a pure module must not name: devices, clocks, files, threads' runtimes, randomness, the network.
+const PURE: &[&str] =
+    &["candle", "tokio", "axum", "std::fs", "std::time", "std::net", "rand::", "rand_chacha", "tokenizers", "hf_hub", "async fn"];
+
+/// Files that may hold unsafe code besides those under `src/ops`.
+const UNSAFE: &[&str] = &["src/model/mapped.rs"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+/// Every source file with its path from the root, and its text without the tests at its end.
+fn sources() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    files(&root().join("src"), &mut all);
+    assert!(all.len() > 50, "only {} source files found", all.len());
+    let text = |path: &PathBuf| {
+        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        (name, fs::read_to_string(path).unwrap())
+    };
+    all.iter().map(text).filter(|(name, _)| !is_test(name)).map(|(n, t)| (n, before_tests(&t).into())).collect()
+}
+
+fn is_test(name: &str) -> bool {
+    name.ends_with("tests.rs") || name.ends_with("twin.rs") || name.contains("/tests/")
+}
+
+fn before_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
+}
+
+/// Code without comments, so that a rule may be talked about.
+fn code(text: &str) -> String {
+    text.lines().map(|l| l.split("//").next().unwrap_or(l)).collect::<Vec<_>>().join("\n")
+}
+
+fn report(problems: &[String]) {
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+#[test]
+fn files_stay_small_and_say_what_they_are() {
+    let mut problems = Vec::new();
+    for (name, text) in sources() {
+        let lines = text.lines().count();
+        if lines > MOST_LINES {
+            problems.push(format!("{name}: {lines} lines without tests, at most {MOST_LINES}: cut it in two"));
+        }
+        if !text.starts_with("//!") {
+            problems.push(format!("{name}: does not start with //! and what it owns"));
+        }
+    }
+    report(&problems);
+}
+
+#[test]
+fn imports_go_downward_only() {
+    let mut problems = Vec::new();
+    for (module, allowed, forbidden) in LAYERS {
+        let mut seen = 0;
+        for (name, text) in sources() {
+            let inside = name == format!("src/{module}.rs") || name.starts_with(&format!("src/{module}/"));
+            if !inside {
+                continue;
+            }
+            seen += 1;
+            let code = code(&text);
+            for (other, ..) in LAYERS.iter().filter(|(other, ..)| other != module && !allowed.contains(other)) {
+                let named = [format!("crate::{other}::"), format!("crate::{other};"), format!("    {other}::")];
+                let braces = code.contains("use crate::{") && code.contains(&named[2]);
+                if code.contains(&named[0]) || code.contains(&named[1]) || braces {
+                    problems.push(format!("{name}: imports {other}, which is not below {module}"));
+                }
+            }
+            for word in forbidden.iter().filter(|word| code.contains(**word)) {
+                problems.push(format!("{name}: names {word}, which {module} must not know"));
+            }
+        }
+        assert!(seen > 0, "no files of module {module}");
+    }
+    report(&problems);
+}
+
+#[test]
+fn features_and_unsafe_code_stay_in_their_rooms() {
+    let mut problems = Vec::new();
+    for (name, text) in sources() {
+        let code = code(&text);
+        if code.contains("cfg(feature") && !name.starts_with("src/ops/") && name != "src/device.rs" {
+            problems.push(format!("{name}: cfg(feature) belongs under src/ops and in src/device.rs"));
+        }
+        if code.contains("unsafe") && !name.starts_with("src/ops/") && !UNSAFE.contains(&name.as_str()) {
+            problems.push(format!("{name}: unsafe code belongs under src/ops"));
+        }
+        for word in ["todo!(", "unimplemented!(", "dbg!(", "#[ignore"] {
+            if code.contains(word) {
+                problems.push(format!("{name}: {word} left behind"));
+            }
+        }
+    }
+    report(&problems);
+}
+
+#[test]
+fn the_map_names_every_room() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    assert!(map.lines().count() <= 250, "ARCHITECTURE.md has {} lines, at most 250", map.lines().count());
+    let mut problems = Vec::new();
+    for entry in fs::read_dir(root().join("src")).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        if !map.contains(&format!("`{}`", name.trim_end_matches(".rs"))) && !map.contains(&format!("src/{name}")) {
+            problems.push(format!("ARCHITECTURE.md does not mention src/{name}"));
+        }
+    }
+    report(&problems);
+}
