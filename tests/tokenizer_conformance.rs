@@ -1,5 +1,7 @@
 //! Rebuilt tokenizers and chat templates against golden files of the original ones, on real models.
 
+#![allow(clippy::unwrap_used)] // in helpers of tests
+
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},

@@ -227,6 +227,7 @@ fn variables(input: &RenderInput<'_>) -> Jinja {
 #[error("{0}")]
 struct Raised(String);
 
+#[allow(clippy::needless_pass_by_value)] // the engine hands arguments over by value
 fn raise_exception(args: Rest<Jinja>, _: Kwargs) -> Result<String, Error> {
     let message = args.first().map_or_else(String::new, ToString::to_string);
     Err(failure("raise_exception").with_source(Raised(message)))

@@ -60,7 +60,7 @@ fn open(bytes: &[u8]) -> Result<GgufFile, GgufError> {
 }
 
 fn said(bytes: &[u8]) -> String {
-    let text = open(bytes).err().expect("a broken file was accepted").to_string();
+    let text = open(bytes).expect_err("a broken file was accepted").to_string();
     assert!(text.contains("model.gguf"), "no file in {text:?}");
     text
 }

@@ -112,7 +112,8 @@ impl CivilTime {
 
     fn day_of_year(&self) -> u32 {
         const BEFORE: [u32; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-        let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
+        let leap =
+            self.year.is_multiple_of(4) && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
         let before = BEFORE.get(usize::from(self.month).wrapping_sub(1)).copied().unwrap_or(0);
         before + u32::from(self.day) + u32::from(leap && self.month > 2)
     }

@@ -9,6 +9,7 @@ use minijinja::{
 const MAX_DEPTH: usize = 100;
 
 /// `value | tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
+#[allow(clippy::needless_pass_by_value)] // the engine hands options over by value
 pub(super) fn tojson(
     state: &State,
     value: &Value,
