@@ -13,10 +13,16 @@ use std::{
 use common::*;
 use qrae::{
     engine::{EngineConfig, EngineHandle, RowsRequest, Tail},
+    hub::ModelFiles,
     ids::{HeadRef, Span, TokenId},
     kv::Salt,
     model::{gguf::GgufFile, load},
+    prompt::layout::{Chunk, NULL_QUERY, layout},
     score::{Control, Method, Read, Rows, ScoreInput, rank, score},
+    service::{
+        Admission, LoadOptions, ServedModel,
+        score::{HeadChoice, ScoreJob},
+    },
 };
 use serde::Deserialize;
 
@@ -34,6 +40,8 @@ struct Golden {
 #[derive(Deserialize)]
 struct Case {
     id: String,
+    query: String,
+    chunks: Vec<Chunk>,
     ids: Vec<TokenId>,
     spans: Vec<(usize, usize)>,
     p0: usize,
@@ -72,6 +80,60 @@ fn golden_file(name: &str) -> Option<Golden> {
 fn engine(file: &PathBuf) -> EngineHandle {
     let decoder = load::gguf(&GgufFile::open(file).unwrap(), None).unwrap();
     EngineHandle::start(decoder, &EngineConfig { kv_blocks: 200, ..roomy() }).unwrap()
+}
+
+/// Words in, scores out: prompt layout, tokenizer, engine and statistic together, for every method.
+#[test]
+fn scoring_from_words_gives_the_reference_prompts_and_scores() {
+    for (name, file) in MODELS {
+        let (Some(file), Some(golden)) = (model_file(file), golden_file(name)) else { continue };
+        let served = ServedModel::load(&ModelFiles::Gguf(file), None, &LoadOptions::default()).unwrap();
+        let door = Admission::new(1);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for case in &golden.cases {
+            let prompt = layout(
+                &served.score_prompt,
+                &served.pieces,
+                &case.chunks,
+                &[&case.query, NULL_QUERY],
+                None,
+                &served.tokenizer,
+            )
+            .unwrap();
+            let tail = |i: usize| [prompt.prefix.as_slice(), &prompt.tails[i]].concat();
+            assert_eq!((tail(0), tail(1)), (case.ids.clone(), case.null_ids.clone()), "{name} {}", case.id);
+            let spans: Vec<_> = prompt.chunks.iter().map(|c| (c.span.start, c.span.end)).collect();
+            assert_eq!((spans, prompt.p0()), (case.spans.clone(), case.p0), "{name} {}", case.id);
+            for (key, want) in &case.scores {
+                let Method { statistic, control, read } = method(key);
+                let job = ScoreJob {
+                    queries: vec![case.query.clone()],
+                    chunks: case.chunks.clone(),
+                    heads: HeadChoice::Heads(golden.heads.clone()),
+                    statistic: Some(statistic),
+                    control: Some(control),
+                    read: Some(read),
+                    explain: true,
+                    ..ScoreJob::default()
+                };
+                let permit = door.enter().unwrap();
+                let answer = runtime.block_on(served.score(&job, &permit)).unwrap();
+                let got: Vec<f64> = answer.queries[0].chunks.iter().map(|c| c.score.value).collect();
+                for (got, want) in got.iter().zip(want) {
+                    assert!((got - want).abs() < 1e-3, "{name} {} {key}: {got} {want}", case.id);
+                }
+                let ranks: Vec<usize> = answer.queries[0].chunks.iter().map(|c| c.rank).collect();
+                assert_eq!(ranks, rank(want), "{name} {} {key}", case.id);
+                for (chunk, scored) in case.chunks.iter().zip(&answer.queries[0].chunks) {
+                    let tokens = scored.explained.as_ref().unwrap();
+                    assert_eq!(tokens.len(), scored.score.n_tokens);
+                    // what lies in the text, put together, is the text
+                    let end = tokens.iter().filter_map(|t| t.span).map(|s| s.end).max();
+                    assert_eq!(end, Some(chunk.text.chars().count()), "{name} {}", case.id);
+                }
+            }
+        }
+    }
 }
 
 /// Rows of one case: control, and the query's and the null query's tails by read.
