@@ -59,13 +59,14 @@ impl DenseDecoder {
     /// When one is missing or has another shape.
     pub fn load(spec: DecoderSpec, weights: &dyn Weights) -> std::result::Result<Self, LoadError> {
         let (hidden, vocab) = (spec.hidden, spec.vocab);
-        let embedding = weights.matrix("model.embed_tokens.weight", vocab, hidden)?;
+        let load_layers = || -> std::result::Result<Vec<_>, LoadError> {
+            (0..spec.n_layers).into_par_iter().map(|i| Layer::load(i, &spec, weights)).collect()
+        };
+        let (embedding, layers) =
+            rayon::join(|| weights.matrix("model.embed_tokens.weight", vocab, hidden), load_layers);
+        let (embedding, layers) = (embedding?, layers?);
         let output = (!spec.tied).then(|| weights.matrix("lm_head.weight", vocab, hidden)).transpose()?;
         let final_norm = weights.vector("model.norm.weight", hidden)?;
-        let layers = (0..spec.n_layers)
-            .into_par_iter()
-            .map(|i| Layer::load(i, &spec, weights))
-            .collect::<std::result::Result<_, _>>()?;
         let (frequencies, cos_sin_factor) = spec.rope.frequencies(spec.head_dim);
         Ok(Self { spec, embedding, layers, final_norm, output, frequencies, cos_sin_factor })
     }
