@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes the golden checkpoints of this folder: tiny random decoders and what PyTorch computes on them.
 
-  make.py            (needs torch, transformers, safetensors; versions in PROVENANCE.md)
+  make.py            (needs torch, transformers, safetensors, gguf; versions in PROVENANCE.md)
 
 The weights are rounded to bf16, saved, and LOADED AGAIN in f32 for the forward pass: rounding the live module instead
 would also round its rotary frequencies, which no checkpoint holds.
 """
 import hashlib, json, math, pathlib
-import torch, transformers as T
+import gguf, numpy as np, torch, transformers as T
 from safetensors.torch import save_file
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -74,9 +74,30 @@ def rope():
     (HERE / "rope.json").write_text(json.dumps(dict(cases=cases)) + "\n")
 
 
+def tensor_types():
+    """types.gguf: for every tensor type random blocks, and beside them what gguf-py dequantises them to, in F32."""
+    rng = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(str(HERE / "types.gguf"), "none")
+    for name in "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K".split():
+        kind = gguf.GGMLQuantizationType[name]
+        values, size = gguf.GGML_QUANT_SIZES[kind]
+        if name in ("F32", "F16", "BF16"):
+            data = gguf.quants.quantize(rng.standard_normal((2, 512), dtype=np.float32), kind)
+        else:
+            data = rng.integers(0, 256, (2, 512 // values * size), dtype=np.uint8)
+            # block scales are f16: keep them small and finite
+            for offset in {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2)}.get(name, (0,)):
+                blocks = data.reshape(-1, size)
+                blocks[:, offset:offset + 2] = rng.uniform(-0.05, 0.05, len(blocks)).astype(np.float16).view(np.uint8).reshape(-1, 2)
+        writer.add_tensor(name, data, raw_dtype=kind)
+        writer.add_tensor(f"{name}.expected", gguf.quants.dequantize(data, kind).astype(np.float32))
+    writer.write_header_to_file(); writer.write_kv_data_to_file(); writer.write_tensors_to_file(); writer.close()
+
+
 for name in CONFIGS:
     checkpoint(name)
 rope()
-files = sorted(p for p in HERE.rglob("*") if p.suffix in (".json", ".safetensors"))
+tensor_types()
+files = sorted(p for p in HERE.rglob("*") if p.suffix in (".json", ".safetensors", ".gguf"))
 (HERE / "SHA256SUMS").write_text("".join(f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(HERE)}\n" for p in files))
 print("torch", torch.__version__, "transformers", T.__version__)
