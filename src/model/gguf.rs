@@ -2,7 +2,7 @@
 //!
 //! Owns the mapping from GGUF keys and type codes to Rust values, and the words in which a bad file is
 //! refused. Must not know what a tensor means to a model, nor build a tokenizer. The header is read by
-//! [`header`], not by candle's reader, because a file is untrusted input: candle's panics on an alignment of
+//! `header`, not by candle's reader, because a file is untrusted input: candle's panics on an alignment of
 //! zero, turns a byte array into 32 times its size, and cannot say which tensor has a type it lacks.
 //! Tests are beside the code, with candle's reader as the twin on real files.
 

@@ -103,7 +103,7 @@ impl KvStore {
         q.apply_op3_no_bwd(k, v, &Attend { layout: self.layout, items, n_heads })
     }
 
-    /// Attention rows restricted to candidate positions, `[n_reads][heads][n_candidates]`: see [`read_rows`].
+    /// Attention rows restricted to candidate positions, `[n_reads][heads][n_candidates]`: see [`super::attn_rows`].
     pub fn attention_rows(&self, layer: usize, q: &Tensor, query: &RowQuery<'_>) -> Result<Vec<f32>> {
         let covered = query.table.len() * BLOCK_SIZE;
         if query.candidates.iter().any(|s| s.end > covered)
