@@ -175,6 +175,56 @@ fn rotary_frequencies_equal_the_reference() {
     }
 }
 
+/// Splits a golden folder's weights over two files and an index, as large models come.
+fn shard(folder: &str, to: &std::path::Path) {
+    fs::copy(golden(folder).join("config.json"), to.join("config.json")).unwrap();
+    let tensors =
+        candle_core::safetensors::load(golden(folder).join("model.safetensors"), &Device::Cpu).unwrap();
+    let mut names: Vec<&String> = tensors.keys().collect();
+    names.sort();
+    let mut map = serde_json::Map::new();
+    for (i, part) in names.chunks(names.len().div_ceil(2)).enumerate() {
+        let file = format!("model-0000{}-of-00002.safetensors", i + 1);
+        let part: HashMap<&str, Tensor> = part.iter().map(|n| (n.as_str(), tensors[*n].clone())).collect();
+        candle_core::safetensors::save(&part, to.join(&file)).unwrap();
+        map.extend(part.keys().map(|n| ((*n).to_owned(), file.clone().into())));
+    }
+    let index = serde_json::json!({ "metadata": {}, "weight_map": map });
+    fs::write(to.join("model.safetensors.index.json"), index.to_string()).unwrap();
+}
+
+#[test]
+fn sharded_weights_are_the_same_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    shard("qwen3", dir.path());
+    let weights = safetensors::SafetensorsFolder::open(dir.path()).unwrap();
+    let sharded = DenseDecoder::load(safetensors::read_spec(dir.path()).unwrap(), &weights).unwrap();
+    let Golden { case, decoder, .. } = load("qwen3");
+    let logits = |decoder: &DenseDecoder| {
+        let item = BatchItem {
+            tokens: case.ids.clone(),
+            first_position: 0,
+            table: (0..4).map(BlockId).collect(),
+            depth: Depth(3),
+            output: Output::Logits,
+        };
+        decoder.forward(&Batch::new(vec![item]), &mut store(decoder, 4)).unwrap().logits
+    };
+    assert_eq!(logits(&sharded), logits(&decoder));
+    // a shard that is not there, an index that is none, a path that leads out of the folder
+    let open = || safetensors::SafetensorsFolder::open(dir.path()).err().unwrap().to_string();
+    fs::remove_file(dir.path().join("model-00002-of-00002.safetensors")).unwrap();
+    assert!(open().contains("model-00002-of-00002"));
+    for (index, want) in [
+        ("[]", "weight_map"),
+        ("{\"weight_map\": {\"a\": \"../x\"}}", "plain file name"),
+        ("{", "index.json"),
+    ] {
+        fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
+        assert!(open().contains(want), "{}", open());
+    }
+}
+
 #[test]
 fn a_folder_that_is_not_right_says_what_is_wrong_with_it() {
     let dir = tempfile::tempdir().unwrap();
