@@ -25,7 +25,7 @@ use crate::{
     kv::Salt,
     score::{Control, Read, Statistic},
     service::{
-        Admission, ServedModel,
+        Admission,
         score::{HeadChoice, ScoreJob},
     },
 };
