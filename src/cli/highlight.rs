@@ -50,7 +50,8 @@ fn level(response: f64, total: f64) -> Level {
     LEVELS.iter().filter(|&&from| total > 0.0 && response >= from * total).count()
 }
 
-/// Prints a chunk's words, the responding ones marked: by colour, or in brackets where there is none.
+/// Prints a chunk's words, the responding ones marked: by colour, or in brackets where there is none. `total` is the
+/// response of all words of all chunks.
 pub(super) fn print(
     out: &mut impl Write,
     screen: Screen,
@@ -67,16 +68,20 @@ pub(super) fn print(
 
 /// What the marks mean, in one line.
 pub(super) fn legend(screen: Screen) -> String {
-    let words = ["a little", "more", "most"];
-    let marked: Vec<String> = (1..).zip(words).map(|(level, word)| mark(screen, word, level)).collect();
-    marked.join(" ")
+    if screen.colour {
+        let words = ["a little", "more", "most"];
+        (1..).zip(words).map(|(level, word)| mark(screen, word, level)).collect::<Vec<_>>().join(" ")
+    } else {
+        "[some] [[most]]".to_owned()
+    }
 }
 
+/// A little is not worth brackets: they would be everywhere.
 fn mark(screen: Screen, word: &str, level: Level) -> String {
     match (screen.colour, level) {
-        (_, 0) => word.to_owned(),
+        (_, 0) | (false, 1) => word.to_owned(),
         (true, _) => screen.styled(word, COLOURS[level - 1]),
-        (false, _) => format!("{}{word}{}", "[".repeat(level), "]".repeat(level)),
+        (false, _) => format!("{}{word}{}", "[".repeat(level - 1), "]".repeat(level - 1)),
     }
 }
 
@@ -122,7 +127,8 @@ mod tests {
     fn without_colour_brackets_show_the_level() {
         let plain = Screen { width: 40, colour: false };
         let colour = Screen { width: 40, colour: true };
-        assert_eq!((mark(plain, "a", 0), mark(plain, "a", 2)), ("a".into(), "[[a]]".into()));
+        let marked: Vec<String> = (0..4).map(|level| mark(plain, "a", level)).collect();
+        assert_eq!(marked, ["a", "a", "[a]", "[[a]]"]);
         assert_eq!(mark(colour, "a", 0), "a");
         assert!(mark(colour, "a", 3).contains("48;5;214"));
     }

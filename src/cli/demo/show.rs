@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write},
+    path::Path,
     time::Duration,
 };
 
@@ -13,7 +14,7 @@ use crate::{
         terminal::{Flow, Screen, thousands},
     },
     hub::ModelFiles,
-    score::{Statistic, heads::Standing},
+    score::Statistic,
     service::{
         ServedModel,
         score::{ScoreAnswer, ScoredChunk},
@@ -37,9 +38,9 @@ impl<W: Write> Page<'_, W> {
         writeln!(self.out)?;
         let n = self.story.snippets.len();
         self.say(&format!(
-            "An agent has a question, and a search brought {n} results. Most of them do not help, but every one in the \
-             prompt costs time at every further step. qrae asks the model that will answer which ones matter, without \
-             having it write a word."
+            "An agent has a question, and a search brought {n} results. Most of them do not help, but each one in the \
+             prompt costs time and can lead the model astray. qrae sees which ones matter by looking into the model \
+             that is to answer, while it reads: it does not have to write a word."
         ))
     }
 
@@ -48,42 +49,38 @@ impl<W: Write> Page<'_, W> {
         let licence = ready.card.as_ref().map_or_else(String::new, |card| format!("{}, ", card.licence));
         let (ModelFiles::Gguf(path) | ModelFiles::Folder(path)) = &ready.files;
         let (id, took) = (&ready.model.id, seconds(ready.took));
-        self.say(&format!("{id} ({licence}{}), loaded in {took}.", path.display()))
+        self.say(&format!("{id} ({licence}{}), loaded in {took}.", below_home(path)))
     }
 
     pub(super) fn question(&mut self) -> io::Result<()> {
         self.heading("Question")?;
         let question = self.screen.bold(&self.story.question);
         writeln!(self.out, "{:INDENT$}{question}", "")?;
-        self.say("Place and people are made up: no model can know the answer, it has to be read.")
+        self.say("Places and people are made up: no model knows the answer, it has to be read.")
     }
 
     pub(super) fn scoring(&mut self, model: &ServedModel, scores: &ScoreAnswer) -> io::Result<()> {
         self.heading("Scores")?;
         let spec = model.engine.spec();
         let heads: Vec<String> = scores.heads.iter().map(ToString::to_string).collect();
-        let deepest = scores.heads.last().map_or(0, |head| usize::from(head.layer) + 1);
         let by = match scores.method.statistic {
-            Statistic::Breadth => "how many of its words this reaches",
-            Statistic::Entropy => "how evenly this spreads over its words",
-            Statistic::Sum => "how much of this its words get",
+            Statistic::Breadth => "the share of the result that gets some of it",
+            Statistic::Entropy => "how evenly it spreads over the result",
+            Statistic::Sum => "how much of it the result gets",
         };
         self.say(&format!(
-            "The results, then the question, went through the model once; nothing was generated. qrae looked at {} of \
-             its {} attention heads ({}) for the attention that the question adds to each word, and scored each \
-             result by {by}. Layers above the last of these heads were not needed: {deepest} of {} can tell. {} \
-             tokens, {}.",
+            "The results, then the question, went through the model once; nothing was generated. In {} of its {} \
+             attention heads ({}) qrae read how much attention the question adds to each word; a score is {by}.",
             heads.len(),
             spec.n_layers * spec.n_heads,
             heads.join(", "),
-            spec.n_layers,
-            thousands(scores.usage.computed_tokens),
-            seconds(Duration::from_secs_f64(scores.timings.prefill)),
         ))?;
-        if model.head_sets.first().is_some_and(|set| set.standing() == Standing::Provisional) {
-            self.say("(These heads are provisional, found on few questions. Larger models rank better.)")?;
-        }
-        Ok(())
+        let cost = format!(
+            "{} tokens in {}",
+            thousands(scores.usage.computed_tokens),
+            seconds(Duration::from_secs_f64(scores.timings.prefill))
+        );
+        writeln!(self.out, "{:INDENT$}{}", "", self.screen.dim(&cost))
     }
 
     pub(super) fn ranking(&mut self, scores: &ScoreAnswer, kept: &[usize]) -> io::Result<()> {
@@ -105,7 +102,7 @@ impl<W: Write> Page<'_, W> {
         }
         writeln!(self.out)?;
         self.say(&format!(
-            "✓ the better half, kept.  ● tells a part of the answer: we know because we wrote it, the model was not told.{}",
+            "✓ kept: the better half.  ● tells a part of the answer (the model was not told).{}",
             self.missed(kept)
         ))
     }
@@ -117,13 +114,13 @@ impl<W: Write> Page<'_, W> {
             .filter(|(i, s)| self.story.is_relevant(s) && !kept.contains(i))
             .filter_map(|(_, s)| s.title.as_deref())
             .collect();
-        if missed.is_empty() { String::new() } else { format!("  Missed: {}.", missed.join(", ")) }
+        if missed.is_empty() { String::new() } else { format!(" Missed: {}.", missed.join(", ")) }
     }
 
     pub(super) fn texts(&mut self, scores: &ScoreAnswer, kept: &[usize]) -> io::Result<()> {
         self.heading("What responded")?;
-        self.say("The words that the question drew attention to, summed over their tokens.")?;
-        writeln!(self.out, "{:INDENT$}{}", "", highlight::legend(self.screen))?;
+        let legend = highlight::legend(self.screen);
+        writeln!(self.out, "{:INDENT$}The words to which the question drew attention: {legend}", "")?;
         let chunks = &scores.queries[0].chunks;
         let total = chunks.iter().flat_map(|c| c.explained.iter().flatten()).map(|t| t.response).sum();
         for (i, chunk) in by_rank(scores) {
@@ -157,8 +154,8 @@ impl<W: Write> Page<'_, W> {
         self.heading("In short")?;
         let less = 100.0 * (1.0 - kept.prompt_tokens as f64 / all.prompt_tokens as f64);
         self.say(&format!(
-            "The better half makes the prompt {less:.0}% shorter ({} tokens rather than {}) and the first token come \
-             after {} rather than {}. Scoring took {}, once; the shorter prompt is what every further step pays for.",
+            "With the better half the prompt is {less:.0}% shorter ({} tokens, not {}) and the first token comes after {}, \
+             not {}. Scoring took {}, once; the shorter prompt pays off at every further step of the agent.",
             thousands(kept.prompt_tokens),
             thousands(all.prompt_tokens),
             seconds(kept.first_token),
@@ -178,7 +175,8 @@ impl<W: Write> Page<'_, W> {
             }
         };
         let verdict = self.screen.bold(&verdict);
-        writeln!(self.out, "{:INDENT$}{verdict}", "")
+        writeln!(self.out, "{:INDENT$}{verdict}", "")?;
+        self.say("One question proves little, and the heads of a model this small are weak: try questions of your own.")
     }
 
     pub(super) fn what_next(&mut self, took: Duration) -> io::Result<()> {
@@ -213,6 +211,15 @@ fn by_rank(scores: &ScoreAnswer) -> impl Iterator<Item = (usize, &ScoredChunk)> 
     let mut chunks: Vec<_> = scores.queries[0].chunks.iter().enumerate().collect();
     chunks.sort_by_key(|(_, chunk)| chunk.rank);
     chunks.into_iter()
+}
+
+/// The path, with `~` for the home folder.
+fn below_home(path: &Path) -> String {
+    let home = dirs::home_dir();
+    match home.as_ref().and_then(|home| path.strip_prefix(home).ok()) {
+        Some(rest) => format!("~/{}", rest.display()),
+        None => path.display().to_string(),
+    }
 }
 
 fn seconds(time: Duration) -> String {

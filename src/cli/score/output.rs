@@ -11,10 +11,11 @@ use crate::{
         highlight,
         terminal::{Screen, thousands},
     },
+    ids::Span,
     prompt::layout::Chunk,
     service::{
         ServedModel,
-        score::{QueryScores, ScoreAnswer, ScoreJob, ScoredChunk},
+        score::{QueryScores, ScoreAnswer, ScoreJob, ScoredChunk, TokenResponse},
     },
 };
 
@@ -26,63 +27,68 @@ pub(super) struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// One line of JSON: the answer of `POST /v1/qrae/score`.
+    /// One line of JSON: the answer of `POST /v1/qrae/score`. Results are in the order of the chunks.
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
         let answer = self.answer;
-        let per_query: Vec<Value> = answer.queries.iter().map(|q| self.results(q)).collect();
-        let (key, results) = match <[Value; 1]>::try_from(per_query) {
-            Ok([only]) => ("results", only),
-            Err(all) => ("queries", all.into_iter().map(|results| json!({"results": results})).collect()),
-        };
-        let line = json!({
+        let (usage, timings) = (answer.usage, answer.timings);
+        let ms = |seconds: f64| (seconds * 1e6).round() / 1e3;
+        let mut line = json!({
             "object": "qrae.score",
             "model": self.model.id,
-            key: results,
-            "heads": answer.heads,
-            "head_set": answer.head_set,
             "prompt_hash": self.model.prompt_hash,
-            "statistic": answer.method.statistic,
-            "control": answer.method.control,
-            "read": answer.method.read,
+            "head_set": answer.head_set,
+            "heads": answer.heads,
+            "method": answer.method,
             "usage": {
-                "prompt_tokens": answer.usage.prompt_tokens,
-                "cached_tokens": answer.usage.cached_tokens,
-                "computed_tokens": answer.usage.computed_tokens,
+                "prompt_tokens": usage.prompt_tokens,
+                "completion_tokens": 0,
+                "total_tokens": usage.prompt_tokens,
+                "computed_tokens": usage.computed_tokens,
+                "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
             },
             "timings": {
-                "tokenize": answer.timings.tokenize,
-                "queue": answer.timings.queue,
-                "prefill": answer.timings.prefill,
-                "score": answer.timings.score,
+                "tokenize_ms": ms(timings.tokenize),
+                "queue_ms": ms(timings.queue),
+                "prefill_ms": ms(timings.prefill),
+                "score_ms": ms(timings.score),
             },
         });
+        if let [only] = &answer.queries[..] {
+            line["results"] = self.results(only);
+        } else {
+            let query = |(i, q)| json!({"index": i, "results": self.results(q)});
+            line["queries"] = answer.queries.iter().enumerate().map(query).collect();
+        }
         writeln!(out, "{line}")
     }
 
     fn results(&self, query: &QueryScores) -> Value {
-        let best_first = best_first(query);
-        best_first.map(|(index, scored)| self.result(index, scored)).collect()
+        query.chunks.iter().enumerate().map(|(index, scored)| self.result(index, scored)).collect()
     }
 
     fn result(&self, index: usize, scored: &ScoredChunk) -> Value {
-        let heads = self.answer.heads.iter().zip(&scored.score.heads);
+        let score = &scored.score;
+        let heads = self.answer.heads.iter().zip(&score.heads);
         let heads: Vec<Value> =
             heads.map(|(head, part)| json!({"head": head, "score": part.score, "mass": part.mass})).collect();
         let mut result = json!({
             "index": index,
-            "id": self.job.chunks[index].id,
-            "score": scored.score.value,
+            "score": score.value,
             "rank": scored.rank,
             "tokens": scored.tokens,
-            "tokens_scored": scored.score.n_tokens,
-            "flags": flags(scored),
+            "tokens_scored": score.n_tokens,
+            "flags": {
+                "empty": score.flags.empty,
+                "single_token": score.flags.single_token,
+                "no_response": score.flags.no_response,
+                "truncated": scored.truncated,
+            },
             "heads": heads,
         });
+        if let Some(id) = &self.job.chunks[index].id {
+            result["id"] = json!(id);
+        }
         if let Some(tokens) = &scored.explained {
-            let token = |t: &crate::service::score::TokenResponse| {
-                let span = t.span.map(|s| [s.start, s.end]);
-                json!({"span": span, "response": t.response, "heads": t.per_head})
-            };
             result["explain"] = tokens.iter().map(token).collect();
         }
         result
@@ -121,8 +127,8 @@ impl Shown<'_> {
         }
         for (index, scored) in best_first(query) {
             let flags = flags(scored).iter().map(|flag| format!(" ({flag})")).collect::<String>();
-            let room = screen.width.saturating_sub(26 + flags.len()).max(16);
-            let name = first_words(&self.job.chunks[index], index);
+            let room = screen.width.saturating_sub(25 + flags.len()).max(16);
+            let name = first_words(&self.job.chunks[index]);
             table.add_row([
                 scored.rank.to_string(),
                 format!("{:.4}", scored.score.value),
@@ -135,20 +141,28 @@ impl Shown<'_> {
 
     fn explanations(&self, out: &mut impl Write, query: &QueryScores, screen: Screen) -> io::Result<()> {
         let total = query.chunks.iter().flat_map(|c| c.explained.iter().flatten()).map(|t| t.response).sum();
-        writeln!(out, "\nResponding words: {}", highlight::legend(screen))?;
+        writeln!(out, "\nWords that respond: {}", highlight::legend(screen))?;
         for (index, scored) in best_first(query) {
             let chunk = &self.job.chunks[index];
-            writeln!(
-                out,
-                "{:>4}  {}",
-                scored.rank,
-                screen.bold(&first_words(&Chunk { text: String::new(), ..chunk.clone() }, index))
-            )?;
+            let title = screen.bold(name(chunk).unwrap_or_default());
+            writeln!(out, "{:>5}  {title}", scored.rank)?;
             let words = highlight::words(&chunk.text, scored.explained.as_deref().unwrap_or_default());
-            highlight::print(out, screen, &words, total, 6)?;
+            highlight::print(out, screen, &words, total, 7)?;
         }
         writeln!(out)
     }
+}
+
+/// Characters of `text`; an empty range at its start for a token that lies in the title alone.
+fn token(token: &TokenResponse) -> Value {
+    let Span { start, end } = token.span.unwrap_or_default();
+    json!({
+        "start": start,
+        "end": end,
+        "in_title": token.span.is_none(),
+        "response": token.response,
+        "per_head": token.per_head,
+    })
 }
 
 /// The chunks with their index in the request, by rank.
@@ -158,15 +172,17 @@ fn best_first(query: &QueryScores) -> impl Iterator<Item = (usize, &ScoredChunk)
     chunks.into_iter()
 }
 
-/// What a reader knows the chunk by: title or id, and the text's beginning, on one line.
-fn first_words(chunk: &Chunk, index: usize) -> String {
-    let name = [&chunk.title, &chunk.id].into_iter().flatten().find(|name| !name.is_empty());
+/// What a reader knows the chunk by.
+fn name(chunk: &Chunk) -> Option<&str> {
+    [&chunk.title, &chunk.id].into_iter().flatten().find(|name| !name.is_empty()).map(String::as_str)
+}
+
+/// The name and the text's beginning, on one line.
+fn first_words(chunk: &Chunk) -> String {
     let text = chunk.text.split_whitespace().take(24).collect::<Vec<_>>().join(" ");
-    match (name, text.is_empty()) {
-        (Some(name), true) => name.clone(),
-        (Some(name), false) => format!("{name}: {text}"),
-        (None, true) => format!("chunk {index}"),
-        (None, false) => text,
+    match name(chunk) {
+        Some(name) => format!("{name}: {text}"),
+        None => text,
     }
 }
 
