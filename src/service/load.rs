@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::generate::control_texts;
 use crate::{
     engine::{EngineConfig, EngineHandle},
     hub::ModelFiles,
@@ -122,6 +123,8 @@ pub struct ServedModel {
     pub stop_tokens: Vec<TokenId>,
     /// Longest prompt plus answer, in tokens.
     pub max_model_len: usize,
+    /// The texts of the control tokens, longest first.
+    pub(super) control_texts: Vec<String>,
 }
 
 impl ServedModel {
@@ -174,11 +177,11 @@ impl ServedModel {
         let config = engine_config(&spec, max_model_len, options);
         let max_model_len = max_model_len.min(config.kv_blocks * BLOCK_SIZE);
         let engine = EngineHandle::start(decoder, &config).map_err(ServeError::Engine)?;
-        let tokenizer_ready = tokenizer.clone();
         Ok(Self {
             id,
             engine,
-            tokenizer: tokenizer_ready,
+            control_texts: control_texts(&tokenizer),
+            tokenizer,
             template,
             pieces,
             score_prompt,

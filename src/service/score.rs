@@ -93,6 +93,8 @@ pub struct ScoredChunk {
 pub struct TokenResponse {
     /// Characters (Unicode scalar values) of the chunk's `text`; `None` where the token lies in the title.
     pub span: Option<Span>,
+    /// Whether the token begins in the title.
+    pub in_title: bool,
     /// Mean response over heads.
     pub response: f64,
     /// Response of each head, in the order of [`ScoreAnswer::heads`].
@@ -333,10 +335,10 @@ fn explanations(
         heads.map(|h| head_responses(input, h)).collect::<Result<Vec<_>, _>>().map_err(|e| failed(&e))?;
     let mut t = 0..mean.len();
     let chunk = |chunk: &crate::prompt::layout::ChunkSpan| {
-        let token = |(offsets, t): (&Span, usize)| TokenResponse {
-            span: chunk.place(*offsets).text,
-            response: mean[t],
-            per_head: per_head.iter().map(|r| r[t]).collect(),
+        let token = |(offsets, t): (&Span, usize)| {
+            let place = chunk.place(*offsets);
+            let per_head = per_head.iter().map(|r| r[t]).collect();
+            TokenResponse { span: place.text, in_title: place.in_title, response: mean[t], per_head }
         };
         chunk.offsets.iter().zip(t.by_ref()).map(token).collect()
     };

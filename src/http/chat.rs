@@ -1,0 +1,31 @@
+//! `POST /v1/chat/completions`.
+
+use std::time::Instant;
+
+use axum::{extract::State, response::Response};
+
+use super::{
+    ApiError, AppState,
+    sse::{Envelope, Watched, events, whole},
+    wire::{Body, chat as wire},
+};
+
+/// Continues a conversation, whole or as a stream.
+pub(super) async fn chat(State(state): State<AppState>, Body(body): Body) -> Result<Response, ApiError> {
+    let begin = Instant::now();
+    let served = state.served()?;
+    served.check_model(&body)?;
+    let (job, delivery) = wire::job(&body)?;
+    drop(body);
+    let logprobs = job.options.logprobs.is_some();
+    let generation = served.model.chat(job, state.enter()?).await?;
+    let envelope = Envelope::new("chatcmpl", &served);
+    let choices = generation.n_choices();
+    let deltas = Watched::new(generation, served, begin);
+    if !delivery.stream {
+        return whole(deltas, &envelope, "chat.completion", |i, c| wire::choice(i, c, logprobs)).await;
+    }
+    let opening = (0..choices).map(wire::opening).collect();
+    let piece = move |delta: &_| wire::piece(delta, logprobs);
+    Ok(events(deltas, delivery, envelope, "chat.completion.chunk", opening, piece))
+}

@@ -1,0 +1,34 @@
+//! `POST /v1/completions`.
+
+use std::time::Instant;
+
+use axum::{extract::State, response::Response};
+
+use super::{
+    ApiError, AppState,
+    sse::{Envelope, Watched, events, whole},
+    wire::{Body, completions as wire},
+};
+use crate::service::generate::GenerateDelta;
+
+/// Continues texts, whole or as a stream.
+pub(super) async fn completions(
+    State(state): State<AppState>,
+    Body(body): Body,
+) -> Result<Response, ApiError> {
+    let begin = Instant::now();
+    let served = state.served()?;
+    served.check_model(&body)?;
+    let (job, delivery) = wire::job(&body)?;
+    drop(body);
+    let logprobs = job.options.logprobs.is_some();
+    let generation = served.model.complete(job, state.enter()?).await?;
+    let envelope = Envelope::new("cmpl", &served);
+    let mut offsets = vec![0; generation.n_choices()];
+    let deltas = Watched::new(generation, served, begin);
+    if !delivery.stream {
+        return whole(deltas, &envelope, "text_completion", |i, c| wire::choice(i, c, logprobs)).await;
+    }
+    let piece = move |delta: &GenerateDelta| wire::piece(delta, logprobs, &mut offsets[delta.choice]);
+    Ok(events(deltas, delivery, envelope, "text_completion", Vec::new(), piece))
+}

@@ -1,0 +1,109 @@
+//! What all handlers share: keys, limits, and the model once it is there.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use axum::http::StatusCode;
+use serde_json::Value;
+
+use super::{ApiError, auth::Keys, metrics::Metrics};
+use crate::service::{Admission, Permit, ServedModel, ServiceError};
+
+/// How the server is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// Keys that open every route; none leaves them open to everybody.
+    pub api_keys: Vec<String>,
+    /// Longest request body, in bytes.
+    pub max_body_bytes: usize,
+    /// Requests served at once, counting those that wait for the engine; more get 429.
+    pub max_requests: usize,
+}
+
+impl Default for ServerOptions {
+    /// Open, bodies up to 32 MiB, 256 requests.
+    fn default() -> Self {
+        Self { api_keys: Vec::new(), max_body_bytes: 32 << 20, max_requests: 256 }
+    }
+}
+
+/// Shared state of the server; cheap to clone. Starts without a model, so that the listener answers from the beginning.
+#[derive(Clone)]
+pub struct AppState(Arc<Inner>);
+
+struct Inner {
+    keys: Keys,
+    max_body_bytes: usize,
+    admission: Admission,
+    served: OnceLock<Arc<Served>>,
+}
+
+/// The model, and what belongs to it alone.
+pub(super) struct Served {
+    pub(super) model: Arc<ServedModel>,
+    pub(super) metrics: Metrics,
+    /// When it was installed, in seconds since 1970.
+    pub(super) created: u64,
+}
+
+impl AppState {
+    /// A server without a model.
+    #[must_use]
+    pub fn new(options: &ServerOptions) -> Self {
+        Self(Arc::new(Inner {
+            keys: Keys::new(&options.api_keys),
+            max_body_bytes: options.max_body_bytes,
+            admission: Admission::new(options.max_requests),
+            served: OnceLock::new(),
+        }))
+    }
+
+    /// Puts the model in; from now on it is served. False when there is one already: that one stays.
+    pub fn install(&self, model: ServedModel) -> bool {
+        let metrics = Metrics::new(&model.id);
+        let served = Served { model: Arc::new(model), metrics, created: now() };
+        self.0.served.set(Arc::new(served)).is_ok()
+    }
+
+    /// The model, or the 503 of a server that has none yet.
+    pub(super) fn served(&self) -> Result<Arc<Served>, ApiError> {
+        self.0.served.get().cloned().ok_or_else(|| {
+            let message = "the model is still being loaded; try again shortly";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message).with_code("loading")
+        })
+    }
+
+    pub(super) fn enter(&self) -> Result<Permit, ServiceError> {
+        self.0.admission.enter()
+    }
+
+    pub(super) fn keys(&self) -> &Keys {
+        &self.0.keys
+    }
+
+    pub(super) fn max_body_bytes(&self) -> usize {
+        self.0.max_body_bytes
+    }
+}
+
+impl Served {
+    /// Refuses a request for another model. Absent or null means this one.
+    pub(super) fn check_model(&self, body: &Value) -> Result<(), ApiError> {
+        match &body["model"] {
+            Value::Null => Ok(()),
+            Value::String(name) if *name == self.model.id => Ok(()),
+            Value::String(name) => {
+                let (field, known) = ("model".into(), self.model.id.clone());
+                Err(ServiceError::Unknown { field, name: name.clone(), known }.into())
+            }
+            _ => Err(ApiError::invalid("model", "must be a string")),
+        }
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}

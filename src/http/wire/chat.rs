@@ -1,0 +1,118 @@
+//! Chat completions on the wire.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Rest,
+    common::{self, Common, Delivery, logprob_count, note_unknown},
+    typed,
+};
+use crate::{
+    http::ApiError,
+    service::generate::{ChatJob, ChatPrompt, Completion, GenerateDelta, TokenLogprob},
+};
+
+/// The conversation's fields, as sent; `/tokenize` takes the same.
+#[derive(Deserialize)]
+pub(in crate::http) struct Conversation {
+    #[serde(default)]
+    messages: Value,
+    #[serde(default)]
+    tools: Value,
+    #[serde(default)]
+    tool_choice: Value,
+    chat_template: Option<String>,
+    chat_template_kwargs: Option<Map<String, Value>>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<i64>,
+    #[serde(flatten)]
+    rest: Rest,
+}
+
+impl Conversation {
+    pub(in crate::http) fn prompt(self) -> Result<ChatPrompt, ApiError> {
+        if !matches!(self.tools, Value::Null | Value::Array(_)) {
+            return Err(ApiError::invalid("tools", "must be a list of tool definitions"));
+        }
+        let mut kwargs = self.chat_template_kwargs.unwrap_or_default();
+        if !self.tool_choice.is_null() {
+            kwargs.entry("tool_choice").or_insert(self.tool_choice);
+        }
+        let open = self.continue_final_message.unwrap_or(false);
+        Ok(ChatPrompt {
+            messages: self.messages,
+            tools: Some(self.tools).filter(|tools| !tools.is_null()),
+            chat_template: self.chat_template,
+            chat_template_kwargs: kwargs,
+            add_generation_prompt: self.add_generation_prompt.unwrap_or(!open),
+            continue_final_message: open,
+        })
+    }
+
+    fn logprobs(&self) -> Result<Option<usize>, ApiError> {
+        let top = self.top_logprobs.map(|n| logprob_count("top_logprobs", n)).transpose()?;
+        match (self.logprobs.unwrap_or(false), top) {
+            (true, top) => Ok(Some(top.unwrap_or(0))),
+            (false, None | Some(0)) => Ok(None),
+            (false, Some(_)) => Err(ApiError::invalid("top_logprobs", "is only given with logprobs: true")),
+        }
+    }
+}
+
+/// A request's job.
+pub(in crate::http) fn job(body: &Value) -> Result<(ChatJob, Delivery), ApiError> {
+    let common: Common = typed(body)?;
+    let conversation: Conversation = typed(body)?;
+    note_unknown(&common.rest, &conversation.rest);
+    let mut options = common.options(body)?;
+    options.logprobs = conversation.logprobs()?;
+    Ok((ChatJob { prompt: conversation.prompt()?, options }, common.delivery()))
+}
+
+/// One whole choice.
+pub(in crate::http) fn choice(index: usize, choice: &Completion, logprobs: bool) -> Value {
+    json!({
+        "index": index,
+        "message": {"role": "assistant", "content": choice.text},
+        "logprobs": logprobs.then(|| entries(&choice.logprobs)),
+        "finish_reason": common::finish_reason(choice.finish),
+        "stop_reason": common::stop_reason(choice.stop_reason.as_ref()),
+    })
+}
+
+/// The piece of a stream that opens a choice.
+pub(in crate::http) fn opening(index: usize) -> Value {
+    json!({
+        "index": index,
+        "delta": {"role": "assistant", "content": ""},
+        "logprobs": null,
+        "finish_reason": null,
+    })
+}
+
+/// A piece of a stream.
+pub(in crate::http) fn piece(delta: &GenerateDelta, logprobs: bool) -> Value {
+    let mut piece = json!({
+        "index": delta.choice,
+        "delta": {"content": delta.text},
+        "logprobs": logprobs.then(|| entries(&delta.logprobs)),
+        "finish_reason": common::finish_reason(delta.finish),
+    });
+    if delta.finish.is_some() {
+        piece["stop_reason"] = common::stop_reason(delta.stop_reason.as_ref());
+    }
+    piece
+}
+
+fn entries(logprobs: &[TokenLogprob]) -> Value {
+    let plain = |l: &TokenLogprob| json!({"token": l.token, "logprob": l.logprob, "bytes": l.bytes});
+    let entry = |l: &TokenLogprob| {
+        let mut entry = plain(l);
+        entry["top_logprobs"] = l.top.iter().map(plain).collect();
+        entry
+    };
+    json!({"content": logprobs.iter().map(entry).collect::<Vec<_>>()})
+}

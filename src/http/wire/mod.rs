@@ -1,0 +1,124 @@
+//! Requests as they arrive: from bytes to a JSON object to typed fields, each failure with its place.
+
+pub(super) mod chat;
+pub(super) mod common;
+pub(super) mod completions;
+pub(super) mod score;
+
+use std::collections::HashMap;
+
+use axum::{
+    extract::{FromRequest, Request},
+    http::{HeaderMap, StatusCode, header},
+};
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::{Value, error::Category};
+
+use super::{ApiError, AppState};
+
+/// Fields that a request has and a type does not know.
+pub(super) type Rest = HashMap<String, IgnoredAny>;
+
+/// A request's body: a JSON object.
+pub(super) struct Body(pub(super) Value);
+
+impl FromRequest<AppState> for Body {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        check_type(request.headers())?;
+        let limit = state.max_body_bytes();
+        let length =
+            request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+        if length.is_some_and(|length| length > limit as u64) {
+            return Err(too_large(limit));
+        }
+        let bytes = axum::body::to_bytes(request.into_body(), limit).await.map_err(|e| {
+            let over = std::error::Error::source(&e).is_some_and(|s| s.to_string().contains("length limit"));
+            if over {
+                too_large(limit)
+            } else {
+                ApiError::bad_request(format!("the body did not arrive: {e}"))
+            }
+        })?;
+        parse(&bytes).map(Self)
+    }
+}
+
+/// Other types are refused: a web page could send them without asking. No type at all is taken for JSON.
+fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(sent) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let name =
+        sent.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if name == "application/json" || name.starts_with("application/") && name.ends_with("+json") {
+        return Ok(());
+    }
+    let message = "the body must be JSON; send it with the header Content-Type: application/json";
+    Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message))
+}
+
+fn too_large(limit: usize) -> ApiError {
+    let message =
+        format!("the body is larger than {limit} bytes; the server's --max-body-bytes sets the limit");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message).with_code("body_too_large")
+}
+
+fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|e| {
+        let what = if e.classify() == Category::Eof { "ends too early" } else { "is not valid JSON" };
+        ApiError::bad_request(format!("the body {what}: {e}")).with_code("invalid_json")
+    })?;
+    if value.is_object() { Ok(value) } else { Err(ApiError::bad_request("the body must be a JSON object")) }
+}
+
+/// Reads typed fields out of a body; a wrong one is named by its path.
+pub(super) fn typed<'a, T: Deserialize<'a>>(body: &'a Value) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(body).map_err(|e| {
+        let path = e.path().to_string();
+        let reason = e.into_inner();
+        if path == "." { ApiError::bad_request(reason.to_string()) } else { ApiError::invalid(path, &reason) }
+    })
+}
+
+/// Token ids in a JSON list.
+pub(super) fn token_ids(value: &Value, field: &str) -> Result<Vec<u32>, ApiError> {
+    let list = value.as_array().ok_or_else(|| ApiError::invalid(field, "must be a list of token ids"))?;
+    let id = |(i, v): (usize, &Value)| {
+        let id = v.as_u64().and_then(|v| u32::try_from(v).ok());
+        id.ok_or_else(|| ApiError::invalid(format!("{field}[{i}]"), "must be a token id"))
+    };
+    list.iter().enumerate().map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Probe {
+        n: Option<i64>,
+        list: Option<Vec<Inner>>,
+        #[serde(flatten)]
+        rest: Rest,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Inner {
+        x: f64,
+    }
+
+    #[test]
+    fn wrong_fields_are_named_by_their_path() {
+        let message = |json: &str| {
+            typed::<Probe>(&parse(json.as_bytes()).unwrap()).unwrap_err().body()["error"].clone()
+        };
+        assert_eq!(message(r#"{"n": "3"}"#)["param"], "n");
+        assert_eq!(message(r#"{"n": 3.5}"#)["param"], "n");
+        assert_eq!(message(r#"{"list": [{"x": 1}, {"x": "a"}], "y": 1}"#)["param"], "list[1].x");
+        assert!(message(r#"{"list": [{}]}"#)["message"].as_str().unwrap().contains("missing field `x`"));
+        let probe: Probe = typed(&parse(br#"{"n": null, "other": [1]}"#).unwrap()).unwrap();
+        assert_eq!(probe.rest.keys().collect::<Vec<_>>(), ["other"]);
+    }
+}
