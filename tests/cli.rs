@@ -3,9 +3,11 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{BufRead as _, BufReader, Read as _, Write},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -66,9 +68,10 @@ fn tiny_model(home: &Path) -> PathBuf {
         json!({"id": id, "content": text, "special": true, "single_word": false, "lstrip": false, "rstrip": false,
             "normalized": false})
     };
+    let added = [(256, "<|im_start|>"), (257, "<|im_end|>")].map(special);
     let tokenizer = json!({
         "version": "1.0",
-        "added_tokens": [(256, "<|im_start|>"), (257, "<|im_end|>")].map(special),
+        "added_tokens": added,
         "pre_tokenizer": byte_level,
         "decoder": byte_level,
         "model": {"type": "BPE", "vocab": vocab, "merges": []},
@@ -92,8 +95,8 @@ const REQUEST: &str = r#"{"query": "Who?", "chunks": [
 fn every_command_explains_itself() {
     let home = tempfile::tempdir().unwrap();
     let top = stdout(&run(qrae(home.path()).arg("--help"), ""));
-    for name in ["demo", "score", "serve", "models", "Examples:", "QRAE_", "RUST_LOG"] {
-        assert!(top.contains(name) || name == "QRAE_", "{name} is missing in\n{top}");
+    for name in ["demo", "score", "serve", "models", "Examples:", "RUST_LOG"] {
+        assert!(top.contains(name), "{name} is missing in\n{top}");
     }
     for (command, says) in [
         (&["demo"][..], &["--model", "Fetches the model"][..]),
@@ -252,9 +255,80 @@ fn a_model_without_a_head_set_asks_for_heads() {
     let model = tiny_model(home.path()).to_string_lossy().into_owned();
     let said = failure(qrae(home.path()).args(["score", "--model", &model]), REQUEST, 1);
     assert!(said.contains("hint: name heads with --heads"), "{said}");
-    let said =
-        failure(&mut qrae(home.path()).args(["score", "--model", &model, "--heads", "L9H0"]), REQUEST, 1);
+    let said = failure(qrae(home.path()).args(["score", "--model", &model, "--heads", "L9H0"]), REQUEST, 1);
     assert!(said.contains("L9H0 does not exist"), "{said}");
+}
+
+/// Sends one request and closes; status and body.
+fn http(address: &str, head: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(stream, "{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer key\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let status = response.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, response.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+#[cfg(unix)]
+#[test]
+fn serve_answers_as_score_prints_and_ends_on_a_signal() {
+    let home = tempfile::tempdir().unwrap();
+    let model = tiny_model(home.path()).to_string_lossy().into_owned();
+    let mut server = qrae(home.path())
+        .args(["serve", "--model", &model, "--port", "0", "--api-key", "other,key", "--threads", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = BufReader::new(server.stderr.take().unwrap());
+    let mut log = log.lines().map(|line| line.unwrap());
+    let mut wait_for =
+        |text: &str| log.find(|line| line.contains(text)).unwrap_or_else(|| panic!("no {text:?} in the log"));
+    let line = wait_for("listening on http://");
+    let address = line.split("http://").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    wait_for("serving tiny");
+    // what is logged is a moment before what is served
+    let ready = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        http(&address, "GET /health", "").0 == 200
+    });
+    assert!(ready, "never healthy");
+
+    let mut body: Value = serde_json::from_str(REQUEST).unwrap();
+    body["heads"] = json!(["L1H0", "L0H5"]);
+    body["explain"] = json!(true);
+    let (status, answer) = http(&address, "POST /v1/qrae/score", &body.to_string());
+    assert_eq!(status, 200, "{answer}");
+    let served: Value = serde_json::from_str(&answer).unwrap();
+    let printed = stdout(&run(&mut score(home.path(), &["--json", "--explain"]), REQUEST));
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    for (key, value) in printed.as_object().unwrap() {
+        if key != "timings" {
+            assert_eq!(&served[key], value, "{key}: the command prints what the server answers");
+        }
+    }
+    let names = |v: &Value| v["timings"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&printed), names(&served));
+
+    let pid = server.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    wait_for("finishing the requests in progress");
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why() {
+    let home = tempfile::tempdir().unwrap();
+    let said = |args: &[&str]| failure(qrae(home.path()).arg("serve").args(args), "", 1);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    assert!(said(&["--port", &port]).contains("error: cannot listen on 127.0.0.1:"));
+    assert!(said(&["--port", "0"]).contains("is in no local cache"));
+    assert!(said(&["--api-key-file", "absent"]).contains("the key file absent cannot be read"));
+    let empty = home.path().join("keys").to_string_lossy().into_owned();
+    fs::write(&empty, "\n").unwrap();
+    assert!(said(&["--api-key-file", &empty]).contains("holds no key"));
+    assert!(said(&["--api-key", ""]).contains("no lock"));
 }
 
 #[test]

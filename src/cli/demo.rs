@@ -6,6 +6,7 @@ mod story;
 
 use std::{
     io::{self, Write},
+    sync::Arc,
     time::Instant,
 };
 
@@ -41,44 +42,47 @@ pub(super) struct DemoArgs {
 }
 
 pub(super) fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().context("starting the runtime")?;
+    runtime.block_on(demo(args))
+}
+
+async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let begin = Instant::now();
     let story = Story::shipped();
-    let screen = Screen::stdout();
     let mut out = io::stdout().lock();
-    let mut page = Page { out: &mut out, screen, story: &story };
+    let mut page = Page { out: &mut out, screen: Screen::stdout(), story: &story };
     page.opening()?;
-    let ready = load::load(&args.model, &args.engine.options())?;
+    let ready = load::load(&args.model, &args.engine.options(), true)?;
     if ready.model.head_sets.is_empty() {
         bail!("{} has no head set, so it cannot score; run the demo without --model", args.model.model);
     }
     page.model(&ready)?;
     page.question()?;
-    let scores = score(&ready.model, &story)?;
+    let model = Arc::new(ready.model);
+    let scores = score(&model, &story).await?;
     let kept = kept(&scores);
-    page.scoring(&ready.model, &scores)?;
+    page.scoring(&model, &scores)?;
     page.ranking(&scores, &kept)?;
     page.texts(&scores, &kept)?;
 
     let all: Vec<&Chunk> = story.snippets.iter().collect();
     let better: Vec<&Chunk> = kept.iter().map(|&i| &story.snippets[i]).collect();
-    let from_all = answered(&mut page, &ready.model, &all, "all")?;
-    let from_kept = answered(&mut page, &ready.model, &better, "kept")?;
+    let from_all = answer(&mut page, &model, &all, "all").await?;
+    let from_kept = answer(&mut page, &model, &better, "kept").await?;
     page.closing(&scores, &from_all, &from_kept)?;
     page.what_next(begin.elapsed())?;
     Ok(())
 }
 
-fn score(model: &ServedModel, story: &Story) -> anyhow::Result<ScoreAnswer> {
+async fn score(model: &ServedModel, story: &Story) -> anyhow::Result<ScoreAnswer> {
     let job = ScoreJob {
         queries: vec![story.question.clone()],
         chunks: story.snippets.clone(),
         explain: true,
         ..ScoreJob::default()
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().context("starting the runtime")?;
-    let permit = Admission::new(1).enter()?;
     let spinner = load::spinner("reading all results and the question, once");
-    let answer = runtime.block_on(model.score(&job, &permit));
+    let answer = model.score(&job, &Admission::new(1).enter()?).await;
     spinner.finish_and_clear();
     Ok(answer?)
 }
@@ -90,21 +94,24 @@ fn kept(scores: &ScoreAnswer) -> Vec<usize> {
     (0..chunks.len()).filter(|&i| chunks[i].rank <= half).collect()
 }
 
-/// Answers from these chunks, under a heading.
-fn answered<W: Write>(
+/// Answers from these results, under a heading.
+async fn answer<W: Write>(
     page: &mut Page<'_, W>,
-    model: &ServedModel,
-    chunks: &[&Chunk],
+    model: &Arc<ServedModel>,
+    results: &[&Chunk],
     which: &str,
 ) -> anyhow::Result<Answer> {
-    let prompt = answer::prompt(model, &page.story.question, chunks)?;
-    page.answering(which, chunks.len(), prompt.len())?;
-    let spinner = load::spinner(&format!("reading {} tokens", thousands(prompt.len())));
+    let permit = Admission::new(1).enter()?;
+    let asked = answer::ask(model, &page.story.question, results, which, permit).await?;
+    let tokens = asked.prompt_tokens();
+    page.answering(which, results.len(), tokens)?;
+    let spinner = load::spinner(&format!("reading {} tokens", thousands(tokens)));
     let mut flow = Flow::new(&mut *page.out, page.screen.width, show::INDENT);
-    let answer = answer::answer(model, prompt, which, |text| {
+    let answer = asked.listen(|text| {
         spinner.finish_and_clear();
         Ok(flow.push(text)?)
     });
+    let answer = answer.await;
     spinner.finish_and_clear();
     let answer = answer?;
     flow.finish()?;

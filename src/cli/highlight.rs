@@ -91,7 +91,12 @@ mod tests {
     use crate::ids::Span;
 
     fn token(start: usize, end: usize, response: f64) -> TokenResponse {
-        TokenResponse { span: Some(Span::new(start, end)), response, per_head: vec![response] }
+        TokenResponse {
+            span: Some(Span::new(start, end)),
+            in_title: false,
+            response,
+            per_head: vec![response],
+        }
     }
 
     #[test]
@@ -107,7 +112,8 @@ mod tests {
             token(11, 15, 2.0),
             token(15, 16, 4.0),
         ];
-        tokens.insert(0, TokenResponse { span: None, response: 100.0, per_head: vec![100.0] });
+        tokens
+            .insert(0, TokenResponse { span: None, in_title: true, response: 100.0, per_head: vec![100.0] });
         let words = words(text, &tokens);
         let shown: Vec<(&str, f64)> = words.iter().map(|w| (w.text, w.response)).collect();
         assert_eq!(shown.iter().map(|w| w.0).collect::<Vec<_>>(), ["Née", "in", "Venlach."]);

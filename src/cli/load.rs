@@ -21,15 +21,15 @@ pub(super) struct Ready {
     pub(super) took: Duration,
 }
 
-/// Finds or fetches the model, then loads it.
+/// Finds or fetches the model, then loads it. With `progress`, stderr shows how far it is.
 ///
 /// # Errors
 /// When it is nowhere to be had, or its files are unusable.
-pub(super) fn load(args: &ModelArgs, options: &LoadOptions) -> anyhow::Result<Ready> {
-    let resolver = Resolver::from_env(args.offline, true)?;
+pub(super) fn load(args: &ModelArgs, options: &LoadOptions, progress: bool) -> anyhow::Result<Ready> {
+    let resolver = Resolver::from_env(args.offline, progress)?;
     let (files, card) = resolve_model(&args.model, &resolver)?;
     let begin = Instant::now();
-    let spinner = spinner(&format!("loading {}", args.model));
+    let spinner = if progress { spinner(&format!("loading {}", args.model)) } else { ProgressBar::hidden() };
     let model = ServedModel::load(&files, card.as_ref(), options);
     spinner.finish_and_clear();
     let model = model.with_context(|| format!("the model {} cannot be used", args.model))?;

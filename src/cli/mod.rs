@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
     let outcome = start_logs(&cli.command).and_then(|()| match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Score(args) => score::run(&args),
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => serve::run(args),
         Command::Models(args) => models::run(&args),
     });
     failure::report(outcome)

@@ -96,7 +96,7 @@ pub(super) fn run(args: &ScoreArgs) -> anyhow::Result<()> {
     let requests = input::parse(&name, &text, args.query.as_deref())?;
     let mut options = args.engine.options();
     options.head_set = args.head_set.as_ref().filter(|set| set.ends_with(".toml")).map(PathBuf::from);
-    let model = load::load(&args.model, &options)?.model;
+    let model = load::load(&args.model, &options, true)?.model;
     let runtime = tokio::runtime::Builder::new_current_thread().build().context("starting the runtime")?;
     let permit = Admission::new(1).enter()?;
     let screen = Screen::stdout();

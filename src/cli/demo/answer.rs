@@ -1,20 +1,31 @@
-//! Answers a question from search results with the loaded model, greedily, giving out the text as it comes.
+//! Answers a question from search results: a greedy chat whose text comes out piece by piece.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use futures::StreamExt as _;
 use serde_json::json;
 
 use crate::{
-    engine::{EngineError, GenerateRequest, Sampling},
-    ids::TokenId,
+    engine::Sampling,
     kv::Salt,
-    prompt::{PieceEncoder, Specials, layout::Chunk, template::RenderInput},
-    service::ServedModel,
-    text::TokenStream,
+    prompt::layout::Chunk,
+    service::{
+        Permit, ServedModel,
+        generate::{ChatJob, ChatPrompt, GenerateOptions, Generation},
+    },
 };
 
-/// Longest answer.
-const MAX_NEW: usize = 48;
+/// Longest answer, in tokens.
+const MAX_TOKENS: usize = 48;
+
+/// An answer on its way.
+pub(super) struct Asked {
+    begin: Instant,
+    generation: Generation,
+}
 
 /// An answer, and what it cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,67 +38,58 @@ pub(super) struct Answer {
     pub(super) total: Duration,
 }
 
-/// The prompt's tokens: the chunks, then the question, as one user message.
-pub(super) fn prompt(model: &ServedModel, question: &str, chunks: &[&Chunk]) -> anyhow::Result<Vec<TokenId>> {
-    let listed = (1..).zip(chunks).map(|(i, chunk)| format!("[{i}] {}", chunk.serialise().0));
+/// Asks the question after these results. `cache` keeps the KV of different answers apart, so that each pays for its
+/// own prompt.
+pub(super) async fn ask(
+    model: &Arc<ServedModel>,
+    question: &str,
+    results: &[&Chunk],
+    cache: &str,
+    permit: Permit,
+) -> anyhow::Result<Asked> {
+    let begin = Instant::now();
+    let listed = (1..).zip(results).map(|(i, chunk)| format!("[{i}] {}", chunk.serialise().0));
     let listed = listed.collect::<Vec<_>>().join("\n\n");
     let content = format!(
-        "Search results:\n\n{listed}\n\nAnswer in one sentence, using only the search results above.\nQuestion: {question}"
+        "Search results:\n\n{listed}\n\nAnswer in one sentence, using only the search results above.\n\
+         Question: {question}"
     );
-    let (bos, eos) = (model.bos_text(), model.eos_text());
-    let messages = json!([{"role": "user", "content": content}]);
-    let text = model.template.render(&RenderInput {
-        messages: &messages,
-        add_generation_prompt: true,
-        bos_token: bos.as_deref(),
-        eos_token: eos.as_deref(),
-        ..RenderInput::default()
-    })?;
-    let mut ids = model.tokenizer.encode(&text, Specials::Parse)?.ids;
-    if let Some(bos) = model.pieces.bos.filter(|bos| ids.first() != Some(bos)) {
-        ids.insert(0, bos);
-    }
-    Ok(ids)
+    let job = ChatJob {
+        prompt: ChatPrompt::new(json!([{"role": "user", "content": content}])),
+        options: GenerateOptions {
+            sampling: Sampling::default(),
+            max_tokens: Some(MAX_TOKENS),
+            salt: Salt::new(cache),
+            ..GenerateOptions::default()
+        },
+    };
+    Ok(Asked { begin, generation: model.chat(job, permit).await? })
 }
 
-/// Continues `prompt`; `on_text` gets each piece of text. `cache` keeps the KV of different answers apart, so that
-/// each pays for its own prompt.
-pub(super) fn answer(
-    model: &ServedModel,
-    prompt: Vec<TokenId>,
-    cache: &str,
-    mut on_text: impl FnMut(&str) -> anyhow::Result<()>,
-) -> anyhow::Result<Answer> {
-    let begin = Instant::now();
-    let prompt_tokens = prompt.len();
-    let request = GenerateRequest {
-        prompt,
-        sampling: Sampling::default(),
-        max_new: MAX_NEW,
-        stop_tokens: model.stop_tokens.clone(),
-        logprobs: None,
-        n: 1,
-        salt: Salt::new(cache),
-    };
-    let mut continuations = model.engine.generate(request);
-    let tokens = continuations.first_mut().expect("one was asked for: this is a bug");
-    let mut stream = TokenStream::new(&model.tokenizer, true);
-    let (mut text, mut first_token, mut new_tokens) = (String::new(), None, 0);
-    loop {
-        let token = tokens.blocking_recv().unwrap_or(Err(EngineError::Stopped))?;
-        first_token.get_or_insert_with(|| begin.elapsed());
-        new_tokens += 1;
-        if let Some(piece) = stream.push(token.id) {
-            on_text(&piece)?;
-            text += &piece;
-        }
-        if token.finish.is_some() {
-            break;
-        }
+impl Asked {
+    pub(super) fn prompt_tokens(&self) -> usize {
+        self.generation.usage().prompt_tokens
     }
-    let rest = stream.finish();
-    on_text(&rest)?;
-    text += &rest;
-    let total = begin.elapsed();
-    Ok(Answer { text, prompt_tokens, new_tokens, first_token: first_token.unwrap_or(total), total })
+
+    /// Waits for the whole answer; `on_text` gets each piece as it comes.
+    pub(super) async fn listen(
+        mut self,
+        mut on_text: impl FnMut(&str) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Answer> {
+        let (mut text, mut first_token) = (String::new(), None);
+        while let Some(delta) = self.generation.next().await {
+            let delta = delta?;
+            first_token.get_or_insert_with(|| self.begin.elapsed());
+            on_text(&delta.text)?;
+            text += &delta.text;
+        }
+        let (usage, total) = (self.generation.usage(), self.begin.elapsed());
+        Ok(Answer {
+            text,
+            prompt_tokens: usage.prompt_tokens,
+            new_tokens: usage.completion_tokens,
+            first_token: first_token.unwrap_or(total),
+            total,
+        })
+    }
 }

@@ -89,19 +89,15 @@ pub(super) fn parse(file: &str, text: &str, query: Option<&str>) -> Result<Vec<R
         let line = line_of_next(text, values.byte_offset());
         let Some(item) = values.next() else { break };
         let item = item.map_err(|e| fail(e.line().max(1), reason(&e)))?;
-        let request = match item {
-            Item::Object(object) if object.text.is_none() => object.request(line, query),
-            Item::Object(object) => object.chunk().map(|chunk| vec![chunk]).and_then(|chunks| {
-                loose.get_or_insert_with(|| Request { line, ..Request::default() }).chunks.extend(chunks);
-                Ok(None)
-            }),
-            Item::Chunks(chunks) => {
-                let request = loose.get_or_insert_with(|| Request { line, ..Request::default() });
-                request.chunks.extend(chunks.into_iter().map(|chunk| chunk.0));
-                Ok(None)
+        let chunks = match item {
+            Item::Object(object) if object.text.is_none() => {
+                requests.push(object.request(line, query).map_err(|reason| fail(line, reason))?);
+                continue;
             }
+            Item::Object(object) => vec![object.chunk().map_err(|reason| fail(line, reason))?],
+            Item::Chunks(chunks) => chunks.into_iter().map(|chunk| chunk.0).collect(),
         };
-        requests.extend(request.map_err(|reason| fail(line, reason))?);
+        loose.get_or_insert_with(|| Request { line, ..Request::default() }).chunks.extend(chunks);
     }
     match (loose, query) {
         (None, _) if requests.is_empty() => Err(fail(1, "there is nothing in it".into())),
@@ -118,7 +114,7 @@ pub(super) fn parse(file: &str, text: &str, query: Option<&str>) -> Result<Vec<R
 }
 
 impl Object {
-    fn request(self, line: usize, query: Option<&str>) -> Result<Option<Request>, String> {
+    fn request(self, line: usize, query: Option<&str>) -> Result<Request, String> {
         if let Some((name, _)) =
             [("id", &self.id), ("title", &self.title), ("url", &self.url)].iter().find(|(_, v)| v.is_some())
         {
@@ -132,7 +128,7 @@ impl Object {
             (None, None, _) => return Err("it has no query; add one, or say it with --query".into()),
         };
         let chunks = self.chunks.ok_or("it has neither chunks (a request) nor a text (a chunk)")?;
-        Ok(Some(Request {
+        Ok(Request {
             line,
             queries,
             chunks: chunks.into_iter().map(|chunk| chunk.0).collect(),
@@ -143,7 +139,7 @@ impl Object {
             read: self.read,
             max_tokens_per_chunk: self.max_tokens_per_chunk,
             explain: self.explain,
-        }))
+        })
     }
 
     fn chunk(self) -> Result<Chunk, String> {

@@ -159,7 +159,7 @@ fn token(token: &TokenResponse) -> Value {
     json!({
         "start": start,
         "end": end,
-        "in_title": token.span.is_none(),
+        "in_title": token.in_title,
         "response": token.response,
         "per_head": token.per_head,
     })
