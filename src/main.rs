@@ -1,3 +1,5 @@
 //! The `qrae` command.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    qrae::cli::main()
+}

@@ -1,1 +1,79 @@
-//! (being written)
+//! The `qrae` command: what can be typed, and what is shown for it.
+//!
+//! Owns flags, progress, tables and colours, and the joining of hub, model cards and service. Must not know a tensor
+//! or compute a score. Results go to stdout, everything about how they come to be to stderr.
+//! Tests: in the parts and `tests/cli.rs`.
+
+mod args;
+mod demo;
+mod failure;
+mod highlight;
+mod load;
+mod model;
+mod models;
+mod score;
+mod serve;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+pub use model::resolve_model;
+
+use args::LogFormat;
+
+const EXAMPLES: &str = "\
+Examples:
+  qrae demo                                  see what it does, on a small model
+  qrae score request.json                    score the chunks of a file for its query
+  qrae score --query 'Who?' chunks.jsonl     … of a file with one chunk per line
+  qrae serve --api-key SECRET                the same over HTTP, and chats, on 127.0.0.1:8080
+  qrae models list                           which models there are, and which are on this machine
+
+Every flag can also be set by the variable shown beside it. RUST_LOG=info says more about what happens.";
+
+/// One set of frozen weights that answers an LLM agent and tells it which of the retrieved chunks matter.
+#[derive(Debug, Parser)]
+#[command(name = "qrae", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::DemoArgs),
+    Score(score::ScoreArgs),
+    Serve(serve::ServeArgs),
+    Models(models::ModelsArgs),
+}
+
+/// Reads the command line and does what it says. Failures are printed; usage errors end with code 2, others with 1.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = start_logs(&cli.command).and_then(|()| match cli.command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Serve(args) => serve::run(args),
+        Command::Models(args) => models::run(&args),
+    });
+    failure::report(outcome)
+}
+
+/// Logs go to stderr: all of a server's news, of other commands only warnings.
+fn start_logs(command: &Command) -> anyhow::Result<()> {
+    let (default, format) = match command {
+        Command::Serve(args) => ("info", args.log_format),
+        _ => ("warn", LogFormat::Text),
+    };
+    let filter = EnvFilter::builder().parse(std::env::var("RUST_LOG").unwrap_or_else(|_| default.into()))?;
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => logs.with_ansi(console::colors_enabled_stderr()).init(),
+        LogFormat::Json => logs.json().init(),
+    }
+    Ok(())
+}

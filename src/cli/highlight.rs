@@ -1,0 +1,141 @@
+//! Which words of a chunk respond to the query, and how that is shown. The arithmetic is pure.
+
+use std::io::{self, Write};
+
+use super::terminal::{Flow, Screen};
+use crate::service::score::TokenResponse;
+
+/// A word and the response of its tokens together.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Word<'a> {
+    text: &'a str,
+    response: f64,
+}
+
+/// How strongly a word is marked: 0 (not at all) to 3.
+type Level = usize;
+
+/// Word responses from which a level begins, as shares of all response that the question caused, over all chunks.
+const LEVELS: [f64; 3] = [0.005, 0.012, 0.03];
+
+/// Backgrounds from pale to strong with black letters, legible on light and dark terminals (256 colours).
+const COLOURS: [&str; 3] = ["38;5;16;48;5;230", "38;5;16;48;5;222", "1;38;5;16;48;5;214"];
+
+/// The words of `text`, each with the summed response of its tokens. `tokens` carry characters of `text`; a token
+/// over the border of two words counts for the one it ends in.
+pub(super) fn words<'a>(text: &'a str, tokens: &[TokenResponse]) -> Vec<Word<'a>> {
+    let mut words = Vec::new();
+    let mut ends = Vec::new(); // of the words, in characters
+    let mut at = 0;
+    for piece in text.split_inclusive(char::is_whitespace) {
+        at += piece.chars().count();
+        let word = piece.trim_end();
+        if !word.is_empty() {
+            words.push(Word { text: word, response: 0.0 });
+            ends.push(at);
+        }
+    }
+    for token in tokens {
+        let Some(span) = token.span.filter(|span| !span.is_empty()) else { continue };
+        let index = ends.partition_point(|&end| end < span.end);
+        if let Some(word) = words.get_mut(index) {
+            word.response += token.response;
+        }
+    }
+    words
+}
+
+/// The level of a word, given the response of all words of all chunks together.
+fn level(response: f64, total: f64) -> Level {
+    LEVELS.iter().filter(|&&from| total > 0.0 && response >= from * total).count()
+}
+
+/// Prints a chunk's words, the responding ones marked: by colour, or in brackets where there is none. `total` is the
+/// response of all words of all chunks.
+pub(super) fn print(
+    out: &mut impl Write,
+    screen: Screen,
+    words: &[Word<'_>],
+    total: f64,
+    indent: usize,
+) -> io::Result<()> {
+    let mut flow = Flow::new(out, screen.width, indent);
+    for word in words {
+        flow.word(&mark(screen, word.text, level(word.response, total)))?;
+    }
+    flow.finish()
+}
+
+/// What the marks mean, in one line.
+pub(super) fn legend(screen: Screen) -> String {
+    if screen.colour {
+        let words = ["a little", "more", "most"];
+        (1..).zip(words).map(|(level, word)| mark(screen, word, level)).collect::<Vec<_>>().join(" ")
+    } else {
+        "[some] [[most]]".to_owned()
+    }
+}
+
+/// A little is not worth brackets: they would be everywhere.
+fn mark(screen: Screen, word: &str, level: Level) -> String {
+    match (screen.colour, level) {
+        (_, 0) | (false, 1) => word.to_owned(),
+        (true, _) => screen.styled(word, COLOURS[level - 1]),
+        (false, _) => format!("{}{word}{}", "[".repeat(level - 1), "]".repeat(level - 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Span;
+
+    fn token(start: usize, end: usize, response: f64) -> TokenResponse {
+        TokenResponse {
+            span: Some(Span::new(start, end)),
+            in_title: false,
+            response,
+            per_head: vec![response],
+        }
+    }
+
+    #[test]
+    fn tokens_add_up_to_their_words() {
+        // "Née  in Venlach." as tokens N|ée|␣|␣in|␣Ven|lach|.
+        let text = "Née  in Venlach.";
+        let mut tokens = vec![
+            token(0, 1, 0.1),
+            token(1, 3, 0.2),
+            token(3, 4, 0.0),
+            token(4, 7, 0.4),
+            token(7, 11, 1.0),
+            token(11, 15, 2.0),
+            token(15, 16, 4.0),
+        ];
+        tokens
+            .insert(0, TokenResponse { span: None, in_title: true, response: 100.0, per_head: vec![100.0] });
+        let words = words(text, &tokens);
+        let shown: Vec<(&str, f64)> = words.iter().map(|w| (w.text, w.response)).collect();
+        assert_eq!(shown.iter().map(|w| w.0).collect::<Vec<_>>(), ["Née", "in", "Venlach."]);
+        for ((_, found), expected) in shown.iter().zip([0.3, 0.4, 7.0]) {
+            assert!((found - expected).abs() < 1e-12, "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn levels_grow_and_nothing_responds_to_nothing() {
+        let levels: Vec<Level> = [0.0, 0.006, 0.02, 0.5].map(|r| level(r, 1.0)).into();
+        assert_eq!(levels, [0, 1, 2, 3]);
+        assert_eq!(level(0.0, 0.0), 0);
+    }
+
+    #[test]
+    fn without_colour_brackets_show_the_level() {
+        let plain = Screen { width: 40, colour: false };
+        let colour = Screen { width: 40, colour: true };
+        let marked: Vec<String> = (0..4).map(|level| mark(plain, "a", level)).collect();
+        assert_eq!(marked, ["a", "a", "[a]", "[[a]]"]);
+        assert_eq!(mark(colour, "a", 0), "a");
+        assert!(mark(colour, "a", 3).contains("48;5;214"));
+    }
+}

@@ -1,0 +1,198 @@
+//! Scores as JSON and as tables.
+
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, Table, presets};
+use console::truncate_str;
+use serde_json::{Value, json};
+
+use crate::{
+    cli::{
+        highlight,
+        terminal::{Screen, thousands},
+    },
+    ids::Span,
+    prompt::layout::Chunk,
+    service::{
+        ServedModel,
+        score::{QueryScores, ScoreAnswer, ScoreJob, ScoredChunk, TokenResponse},
+    },
+};
+
+/// What was asked and what came of it.
+pub(super) struct Shown<'a> {
+    pub(super) model: &'a ServedModel,
+    pub(super) job: &'a ScoreJob,
+    pub(super) answer: &'a ScoreAnswer,
+}
+
+impl Shown<'_> {
+    /// One line of JSON: the answer of `POST /v1/qrae/score`. Results are in the order of the chunks.
+    pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
+        let answer = self.answer;
+        let (usage, timings) = (answer.usage, answer.timings);
+        let ms = |seconds: f64| (seconds * 1e6).round() / 1e3;
+        let mut line = json!({
+            "object": "qrae.score",
+            "model": self.model.id,
+            "prompt_hash": self.model.prompt_hash,
+            "head_set": answer.head_set,
+            "heads": answer.heads,
+            "method": answer.method,
+            "usage": {
+                "prompt_tokens": usage.prompt_tokens,
+                "completion_tokens": 0,
+                "total_tokens": usage.prompt_tokens,
+                "computed_tokens": usage.computed_tokens,
+                "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+            },
+            "timings": {
+                "tokenize_ms": ms(timings.tokenize),
+                "queue_ms": ms(timings.queue),
+                "prefill_ms": ms(timings.prefill),
+                "score_ms": ms(timings.score),
+            },
+        });
+        if let [only] = &answer.queries[..] {
+            line["results"] = self.results(only);
+        } else {
+            let query = |(i, q)| json!({"index": i, "results": self.results(q)});
+            line["queries"] = answer.queries.iter().enumerate().map(query).collect();
+        }
+        writeln!(out, "{line}")
+    }
+
+    fn results(&self, query: &QueryScores) -> Value {
+        query.chunks.iter().enumerate().map(|(index, scored)| self.result(index, scored)).collect()
+    }
+
+    fn result(&self, index: usize, scored: &ScoredChunk) -> Value {
+        let score = &scored.score;
+        let heads = self.answer.heads.iter().zip(&score.heads);
+        let heads: Vec<Value> =
+            heads.map(|(head, part)| json!({"head": head, "score": part.score, "mass": part.mass})).collect();
+        let mut result = json!({
+            "index": index,
+            "score": score.value,
+            "rank": scored.rank,
+            "tokens": scored.tokens,
+            "tokens_scored": score.n_tokens,
+            "flags": {
+                "empty": score.flags.empty,
+                "single_token": score.flags.single_token,
+                "no_response": score.flags.no_response,
+                "truncated": scored.truncated,
+            },
+            "heads": heads,
+        });
+        if let Some(id) = &self.job.chunks[index].id {
+            result["id"] = json!(id);
+        }
+        if let Some(tokens) = &scored.explained {
+            result["explain"] = tokens.iter().map(token).collect();
+        }
+        result
+    }
+
+    /// Per query a table, best first, and what made the scores.
+    pub(super) fn tables(&self, out: &mut impl Write, screen: Screen) -> io::Result<()> {
+        for (text, query) in self.job.queries.iter().zip(&self.answer.queries) {
+            writeln!(out, "{}", screen.bold(text))?;
+            writeln!(out, "{}", self.table(query, screen))?;
+            if self.job.explain {
+                self.explanations(out, query, screen)?;
+            }
+        }
+        let answer = self.answer;
+        let heads: Vec<String> = answer.heads.iter().map(ToString::to_string).collect();
+        let made = format!(
+            "{} · {} · {} · {} tokens computed, {} from cache, {:.2} s",
+            answer.head_set,
+            heads.join(" "),
+            answer.method,
+            thousands(answer.usage.computed_tokens),
+            thousands(answer.usage.cached_tokens),
+            answer.timings.prefill
+        );
+        writeln!(out, "{}\n", screen.dim(&made))
+    }
+
+    fn table(&self, query: &QueryScores, screen: Screen) -> String {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_header(["rank", "score", "tokens", "chunk"]);
+        for column in 0..3 {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        for (index, scored) in best_first(query) {
+            let flags = flags(scored).iter().map(|flag| format!(" ({flag})")).collect::<String>();
+            let room = screen.width.saturating_sub(25 + flags.len()).max(16);
+            let name = first_words(&self.job.chunks[index]);
+            table.add_row([
+                scored.rank.to_string(),
+                format!("{:.4}", scored.score.value),
+                scored.tokens.to_string(),
+                format!("{}{flags}", truncate_str(&name, room, "…")),
+            ]);
+        }
+        table.trim_fmt()
+    }
+
+    fn explanations(&self, out: &mut impl Write, query: &QueryScores, screen: Screen) -> io::Result<()> {
+        let total = query.chunks.iter().flat_map(|c| c.explained.iter().flatten()).map(|t| t.response).sum();
+        writeln!(out, "\nWords that respond: {}", highlight::legend(screen))?;
+        for (index, scored) in best_first(query) {
+            let chunk = &self.job.chunks[index];
+            let title = screen.bold(name(chunk).unwrap_or_default());
+            writeln!(out, "{:>5}  {title}", scored.rank)?;
+            let words = highlight::words(&chunk.text, scored.explained.as_deref().unwrap_or_default());
+            highlight::print(out, screen, &words, total, 7)?;
+        }
+        writeln!(out)
+    }
+}
+
+/// Characters of `text`; an empty range at its start for a token that lies in the title alone.
+fn token(token: &TokenResponse) -> Value {
+    let Span { start, end } = token.span.unwrap_or_default();
+    json!({
+        "start": start,
+        "end": end,
+        "in_title": token.in_title,
+        "response": token.response,
+        "per_head": token.per_head,
+    })
+}
+
+/// The chunks with their index in the request, by rank.
+fn best_first(query: &QueryScores) -> impl Iterator<Item = (usize, &ScoredChunk)> {
+    let mut chunks: Vec<_> = query.chunks.iter().enumerate().collect();
+    chunks.sort_by_key(|(_, scored)| scored.rank);
+    chunks.into_iter()
+}
+
+/// What a reader knows the chunk by.
+fn name(chunk: &Chunk) -> Option<&str> {
+    [&chunk.title, &chunk.id].into_iter().flatten().find(|name| !name.is_empty()).map(String::as_str)
+}
+
+/// The name and the text's beginning, on one line.
+fn first_words(chunk: &Chunk) -> String {
+    let text = chunk.text.split_whitespace().take(24).collect::<Vec<_>>().join(" ");
+    match name(chunk) {
+        Some(name) => format!("{name}: {text}"),
+        None => text,
+    }
+}
+
+fn flags(scored: &ScoredChunk) -> Vec<&'static str> {
+    let flags = scored.score.flags;
+    let all = [
+        ("empty", flags.empty),
+        ("single_token", flags.single_token),
+        ("no_response", flags.no_response),
+        ("truncated", scored.truncated),
+    ];
+    all.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect()
+}
