@@ -30,6 +30,7 @@ pub(super) enum Work {
 pub(super) struct Generation {
     sampler: Sampler,
     left: usize,
+    has_begun: bool,
     stop_tokens: Vec<TokenId>,
     reply: mpsc::UnboundedSender<Result<Token, EngineError>>,
 }
@@ -68,6 +69,7 @@ impl Generation {
         Self {
             sampler: Sampler::new(sampling, request.logprobs, &request.prompt),
             left: request.max_new,
+            has_begun: false,
             stop_tokens: request.stop_tokens.clone(),
             reply,
         }
@@ -77,6 +79,7 @@ impl Generation {
     fn advance(&mut self, logits: Vec<f32>, cached_tokens: usize) -> Result<Next, NotANumber> {
         let (id, logprobs) = self.sampler.next(logits)?;
         self.left -= 1;
+        self.has_begun = true;
         let stopped = self.stop_tokens.contains(&id).then_some(Finish::StopToken);
         let finish = stopped.or((self.left == 0).then_some(Finish::Length));
         // a closed channel is noticed, and the sequence cancelled, before the next step
@@ -197,6 +200,14 @@ impl Jobs {
                     Output::Queries { reads, heads: heads.clone() }
                 }
             }
+        }
+    }
+
+    /// Whether an item belongs to a continuation, and if so, whether that has yielded a token before.
+    pub(super) fn generating(&self, id: SeqId) -> Option<bool> {
+        match &self.work[&id] {
+            Work::Generate(generation) => Some(generation.has_begun),
+            Work::Read { .. } => None,
         }
     }
 

@@ -218,23 +218,21 @@ impl Engine {
         }
     }
 
+    /// Before an item's results are handed over.
     fn count(&self, item: &StepItem) {
         let mut stats =
             self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug");
-        let generates = item.depth == Depth(self.n_layers as u16) && item.last;
+        let (generating, computed) = (self.jobs.generating(item.seq), (item.end - item.start) as u64);
         if item.restart {
             let hits = self.sched.cached_tokens(item.seq).unwrap_or(0) as u64;
             stats.prefix_hits += hits;
             stats.prefix_queries += hits;
         }
-        let computed = (item.end - item.start) as u64;
-        if item.start > 0 && computed == 1 && generates && !item.restart {
-            stats.generated_tokens += 1;
-        } else {
+        if generating != Some(true) || computed > 1 || item.restart {
             stats.prefill_tokens += computed;
             stats.prefix_queries += computed;
-            stats.generated_tokens += u64::from(generates);
         }
+        stats.generated_tokens += u64::from(item.last && generating.is_some());
     }
 
     fn note_stats(&self) {
