@@ -94,17 +94,17 @@ fn kept(scores: &ScoreAnswer) -> Vec<usize> {
     (0..chunks.len()).filter(|&i| chunks[i].rank <= half).collect()
 }
 
-/// Answers from these results, under a heading.
+/// Answers from these results, under a heading; `cache` is as in [`answer::ask`].
 async fn answer<W: Write>(
     page: &mut Page<'_, W>,
     model: &Arc<ServedModel>,
     results: &[&Chunk],
-    which: &str,
+    cache: &str,
 ) -> anyhow::Result<Answer> {
     let permit = Admission::new(1).enter()?;
-    let asked = answer::ask(model, &page.story.question, results, which, permit).await?;
+    let asked = answer::ask(model, &page.story.question, results, cache, permit).await?;
     let tokens = asked.prompt_tokens();
-    page.answering(which, results.len(), tokens)?;
+    page.answering(results.len(), tokens)?;
     let spinner = load::spinner(&format!("reading {} tokens", thousands(tokens)));
     let mut flow = Flow::new(&mut *page.out, page.screen.width, show::INDENT);
     let answer = asked.listen(|text| {

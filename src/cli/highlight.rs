@@ -50,18 +50,25 @@ fn level(response: f64, total: f64) -> Level {
     LEVELS.iter().filter(|&&from| total > 0.0 && response >= from * total).count()
 }
 
+/// How a chunk's text is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) screen: Screen,
+    /// Columns left of the text.
+    pub(super) indent: usize,
+    /// Words without a mark are faint.
+    pub(super) faint: bool,
+}
+
 /// Prints a chunk's words, the responding ones marked: by colour, or in brackets where there is none. `total` is the
 /// response of all words of all chunks.
-pub(super) fn print(
-    out: &mut impl Write,
-    screen: Screen,
-    words: &[Word<'_>],
-    total: f64,
-    indent: usize,
-) -> io::Result<()> {
-    let mut flow = Flow::new(out, screen.width, indent);
+pub(super) fn print(out: &mut impl Write, look: Look, words: &[Word<'_>], total: f64) -> io::Result<()> {
+    let mut flow = Flow::new(out, look.screen.width, look.indent);
     for word in words {
-        flow.word(&mark(screen, word.text, level(word.response, total)))?;
+        match level(word.response, total) {
+            0 if look.faint => flow.word(&look.screen.dim(word.text))?,
+            level => flow.word(&mark(look.screen, word.text, level))?,
+        }
     }
     flow.finish()
 }

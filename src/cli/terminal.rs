@@ -8,6 +8,9 @@ use console::{Term, measure_text_width};
 const WIDEST: usize = 100;
 const NARROWEST: usize = 40;
 
+/// A space at which [`Flow`] does not wrap; shown as any other.
+pub(super) const NO_BREAK: char = '\u{a0}';
+
 /// The form output takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Screen {
@@ -64,7 +67,7 @@ impl<W: Write> Flow<W> {
     /// Takes text that may end inside a word; the words before are printed at once.
     pub(super) fn push(&mut self, text: &str) -> io::Result<()> {
         for c in text.chars() {
-            if !c.is_whitespace() {
+            if !c.is_whitespace() || c == NO_BREAK {
                 self.pending.push(c);
             } else if c == '\n' {
                 self.end_word()?;
@@ -90,7 +93,7 @@ impl<W: Write> Flow<W> {
             self.column += 1;
         }
         self.column += wide;
-        write!(self.out, "{word}")
+        write!(self.out, "{}", word.replace(NO_BREAK, " "))
     }
 
     /// Prints what is pending and ends the line.
@@ -144,6 +147,7 @@ mod tests {
         );
         assert_eq!(flowed(&["one\n\ntwo "], 40, 0), "one\ntwo\n");
         assert_eq!(flowed(&["averyveryverylongword x"], 5, 1), " averyveryverylongword\n x\n");
+        assert_eq!(flowed(&["took 5.4\u{a0}s"], 9, 0), "took\n5.4 s\n");
         assert_eq!(flowed(&[], 40, 2), "");
     }
 

@@ -6,12 +6,14 @@ use std::{
     time::Duration,
 };
 
+use console::truncate_str;
+
 use super::{answer::Answer, story::Story};
 use crate::{
     cli::{
         highlight,
         load::Ready,
-        terminal::{Flow, Screen, thousands},
+        terminal::{Flow, NO_BREAK, Screen, thousands},
     },
     hub::ModelFiles,
     score::Statistic,
@@ -24,7 +26,7 @@ use crate::{
 /// Columns left of everything under a heading.
 pub(super) const INDENT: usize = 3;
 /// Columns of the longest bar in the ranking.
-const BAR: usize = 16;
+const BAR: usize = 12;
 
 /// Where the demo is printed.
 pub(super) struct Page<'a, W> {
@@ -46,10 +48,10 @@ impl<W: Write> Page<'_, W> {
 
     pub(super) fn model(&mut self, ready: &Ready) -> io::Result<()> {
         self.heading("Model")?;
-        let licence = ready.card.as_ref().map_or_else(String::new, |card| format!("{}, ", card.licence));
+        let licence = ready.card.as_ref().map_or_else(String::new, |card| format!(", {}", card.licence));
         let (ModelFiles::Gguf(path) | ModelFiles::Folder(path)) = &ready.files;
-        let (id, took) = (&ready.model.id, seconds(ready.took));
-        self.say(&format!("{id} ({licence}{}), loaded in {took}.", below_home(path)))
+        self.say(&format!("{}{licence}, loaded in {}", ready.model.id, seconds(ready.took)))?;
+        self.aside(&below_home(path))
     }
 
     pub(super) fn question(&mut self) -> io::Result<()> {
@@ -80,25 +82,25 @@ impl<W: Write> Page<'_, W> {
             thousands(scores.usage.computed_tokens),
             seconds(Duration::from_secs_f64(scores.timings.prefill))
         );
-        writeln!(self.out, "{:INDENT$}{}", "", self.screen.dim(&cost))
+        self.aside(&cost)
     }
 
     pub(super) fn ranking(&mut self, scores: &ScoreAnswer, kept: &[usize]) -> io::Result<()> {
         let (screen, story) = (self.screen, self.story);
         let best = scores.queries[0].chunks.iter().map(|c| c.score.value).fold(0.0, f64::max);
-        writeln!(self.out)?;
-        writeln!(self.out, "{:INDENT$}{}", "", screen.dim("rank   score                    tokens  result"))?;
+        let header = format!("rank   score  {:BAR$}    result", "");
+        writeln!(self.out, "\n{:INDENT$}{}", "", screen.dim(&header))?;
         for (i, chunk) in by_rank(scores) {
             let is_kept = kept.contains(&i);
             let mark = if is_kept { screen.green("✓") } else { " ".into() };
             let full = if best > 0.0 { (chunk.score.value / best * BAR as f64).round() as usize } else { 0 };
             let bar = format!("{:<BAR$}", "▇".repeat(full));
             let bar = if is_kept { screen.green(&bar) } else { screen.dim(&bar) };
+            let tells = if story.is_relevant(&story.snippets[i]) { "●" } else { " " };
             let title = story.snippets[i].title.as_deref().unwrap_or_default();
-            let title =
-                if story.is_relevant(&story.snippets[i]) { format!("{title} ●") } else { title.into() };
-            let (rank, score, tokens) = (chunk.rank, chunk.score.value, chunk.tokens);
-            writeln!(self.out, "{:INDENT$}{rank:>2} {mark}  {score:.4}  {bar}  {tokens:>5}  {title}", "")?;
+            let title = truncate_str(title, screen.width.saturating_sub(INDENT + BAR + 20), "…");
+            let (rank, score) = (chunk.rank, chunk.score.value);
+            writeln!(self.out, "{:INDENT$}{rank:>2} {mark}  {score:.4}  {bar}  {tells} {title}", "")?;
         }
         writeln!(self.out)?;
         self.say(&format!(
@@ -129,14 +131,19 @@ impl<W: Write> Page<'_, W> {
             let title = self.screen.bold(snippet.title.as_deref().unwrap_or_default());
             writeln!(self.out, "\n{:INDENT$}{} {mark} {title}", "", chunk.rank)?;
             let words = highlight::words(&snippet.text, chunk.explained.as_deref().unwrap_or_default());
-            highlight::print(self.out, self.screen, &words, total, INDENT + 4)?;
+            let look = highlight::Look { screen: self.screen, indent: INDENT + 4, faint: !kept.contains(&i) };
+            highlight::print(self.out, look, &words, total)?;
         }
         Ok(())
     }
 
-    pub(super) fn answering(&mut self, which: &str, results: usize, tokens: usize) -> io::Result<()> {
-        let tokens = thousands(tokens);
-        self.heading(&format!("Answer from {which} results: {results} results, {tokens} prompt tokens"))
+    pub(super) fn answering(&mut self, results: usize, tokens: usize) -> io::Result<()> {
+        let which = if results == self.story.snippets.len() {
+            format!("all {results} results")
+        } else {
+            format!("the {results} kept results")
+        };
+        self.heading(&format!("Answer from {which} ({} prompt tokens)", thousands(tokens)))
     }
 
     pub(super) fn answer_cost(&mut self, answer: &Answer) -> io::Result<()> {
@@ -147,7 +154,7 @@ impl<W: Write> Page<'_, W> {
             answer.new_tokens - 1,
             seconds(rest)
         );
-        writeln!(self.out, "{:INDENT$}{}", "", self.screen.dim(&cost))
+        self.aside(&cost)
     }
 
     pub(super) fn closing(&mut self, scores: &ScoreAnswer, all: &Answer, kept: &Answer) -> io::Result<()> {
@@ -200,6 +207,12 @@ impl<W: Write> Page<'_, W> {
         writeln!(self.out, "\n{}", self.screen.bold(text))
     }
 
+    /// One faint line that a reader may skip.
+    fn aside(&mut self, text: &str) -> io::Result<()> {
+        let text = text.replace(NO_BREAK, " ");
+        writeln!(self.out, "{:INDENT$}{}", "", self.screen.dim(&text))
+    }
+
     fn say(&mut self, text: &str) -> io::Result<()> {
         let mut flow = Flow::new(&mut *self.out, self.screen.width, INDENT);
         flow.push(text)?;
@@ -223,5 +236,5 @@ fn below_home(path: &Path) -> String {
 }
 
 fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
+    format!("{:.1}{NO_BREAK}s", time.as_secs_f64())
 }

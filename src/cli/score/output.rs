@@ -147,7 +147,8 @@ impl Shown<'_> {
             let title = screen.bold(name(chunk).unwrap_or_default());
             writeln!(out, "{:>5}  {title}", scored.rank)?;
             let words = highlight::words(&chunk.text, scored.explained.as_deref().unwrap_or_default());
-            highlight::print(out, screen, &words, total, 7)?;
+            let look = highlight::Look { screen, indent: 7, faint: false };
+            highlight::print(out, look, &words, total)?;
         }
         writeln!(out)
     }
