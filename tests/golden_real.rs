@@ -88,6 +88,7 @@ fn scoring_from_words_gives_the_reference_prompts_and_scores() {
     for (name, file) in MODELS {
         let (Some(file), Some(golden)) = (model_file(file), golden_file(name)) else { continue };
         let served = ServedModel::load(&ModelFiles::Gguf(file), None, &LoadOptions::default()).unwrap();
+        let served = std::sync::Arc::new(served);
         let door = Admission::new(1);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for case in &golden.cases {
@@ -117,7 +118,7 @@ fn scoring_from_words_gives_the_reference_prompts_and_scores() {
                     ..ScoreJob::default()
                 };
                 let permit = door.enter().unwrap();
-                let answer = runtime.block_on(served.score(&job, &permit)).unwrap();
+                let answer = runtime.block_on(served.score(job, permit)).unwrap();
                 let got: Vec<f64> = answer.queries[0].chunks.iter().map(|c| c.score.value).collect();
                 for (got, want) in got.iter().zip(want) {
                     assert!((got - want).abs() < 1e-3, "{name} {} {key}: {got} {want}", case.id);

@@ -74,7 +74,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn score(model: &ServedModel, story: &Story) -> anyhow::Result<ScoreAnswer> {
+async fn score(model: &Arc<ServedModel>, story: &Story) -> anyhow::Result<ScoreAnswer> {
     let job = ScoreJob {
         queries: vec![story.question.clone()],
         chunks: story.snippets.clone(),
@@ -82,7 +82,7 @@ async fn score(model: &ServedModel, story: &Story) -> anyhow::Result<ScoreAnswer
         ..ScoreJob::default()
     };
     let spinner = load::spinner("reading all results and the question, once");
-    let answer = model.score(&job, &Admission::new(1).enter()?).await;
+    let answer = model.score(job, Admission::new(1).enter()?).await;
     spinner.finish_and_clear();
     Ok(answer?)
 }

@@ -7,6 +7,7 @@ use std::{
     io::{self, Read as _, Write},
     num::NonZeroUsize,
     path::PathBuf,
+    sync::Arc,
 };
 
 use anyhow::Context;
@@ -96,15 +97,15 @@ pub(super) fn run(args: &ScoreArgs) -> anyhow::Result<()> {
     let requests = input::parse(&name, &text, args.query.as_deref())?;
     let mut options = args.engine.options();
     options.head_set = args.head_set.as_ref().filter(|set| set.ends_with(".toml")).map(PathBuf::from);
-    let model = load::load(&args.model, &options, true)?.model;
+    let model = Arc::new(load::load(&args.model, &options, true)?.model);
     let runtime = tokio::runtime::Builder::new_current_thread().build().context("starting the runtime")?;
-    let permit = Admission::new(1).enter()?;
+    let door = Admission::new(1);
     let screen = Screen::stdout();
     let mut out = io::stdout().lock();
     for request in &requests {
         let spinner = load::spinner(&format!("scoring {} chunks", request.chunks.len()));
         let job = job(args, request);
-        let answer = runtime.block_on(model.score(&job, &permit));
+        let answer = runtime.block_on(model.score(job.clone(), door.enter()?));
         spinner.finish_and_clear();
         let answer = answer.with_context(|| format!("{name}, line {}", request.line))?;
         let shown = output::Shown { model: &model, job: &job, answer: &answer };

@@ -16,7 +16,7 @@ pub(super) async fn score(State(state): State<AppState>, Body(body): Body) -> Re
     let (job, asked) = wire::job(&body)?;
     drop(body);
     let permit = state.enter()?;
-    let answer = served.model.score(&job, &permit).await?;
+    let answer = served.model.score(job, permit).await?;
     served.metrics.count_scores(&answer);
     let mut response = Map::new();
     response.insert("id".into(), format!("score-{}", uuid::Uuid::new_v4().simple()).into());

@@ -1,8 +1,8 @@
 //! Scoring: queries and chunks become one scoring prompt, one rows request, and per chunk a score that shows its work.
 
-use std::{num::NonZeroUsize, time::Instant};
+use std::{num::NonZeroUsize, sync::Arc, time::Instant};
 
-use super::{Permit, ServedModel, ServiceError};
+use super::{Permit, ServedModel, ServiceError, generate::off_thread};
 use crate::{
     engine::{EngineError, RowsOutput, RowsRequest, Tail},
     ids::{HeadRef, Span},
@@ -125,12 +125,35 @@ pub struct ScoreTimings {
     pub score: f64,
 }
 
+/// A request made ready for the engine.
+struct Plan {
+    heads: Vec<HeadRef>,
+    head_set: String,
+    method: Method,
+    prompt: ScoringPrompt,
+    usage: ScoreUsage,
+    tokenize: f64,
+}
+
 impl ServedModel {
-    /// Scores `job.chunks` for each query.
+    /// Scores `job.chunks` for each query. Tokenising and scoring hold up nobody else; dropping the future cancels.
     ///
     /// # Errors
     /// When a field is wrong, the prompt too long, or the engine fails.
-    pub async fn score(&self, job: &ScoreJob, _permit: &Permit) -> Result<ScoreAnswer, ServiceError> {
+    pub async fn score(self: &Arc<Self>, job: ScoreJob, permit: Permit) -> Result<ScoreAnswer, ServiceError> {
+        let (model, job) = (Arc::clone(self), Arc::new(job));
+        let work = {
+            let job = Arc::clone(&job);
+            move || model.plan(&job)
+        };
+        let (plan, permit) = off_thread(permit, work).await?;
+        let nothing_to_read = plan.prompt.chunks.iter().all(|c| c.span.is_empty());
+        let output = if nothing_to_read { None } else { Some(self.read_rows(&job, &plan).await?) };
+        let (answer, _permit) = off_thread(permit, move || answer(&job, plan, output)).await?;
+        Ok(answer)
+    }
+
+    fn plan(&self, job: &ScoreJob) -> Result<Plan, ServiceError> {
         let begin = Instant::now();
         if job.queries.is_empty() {
             return Err(ServiceError::invalid("query", "at least one query is needed"));
@@ -142,43 +165,8 @@ impl ServedModel {
             read: job.read.unwrap_or(default.read),
         };
         let prompt = self.lay_out(job, method)?;
-        let lens = prompt.chunk_lens();
-        let mut usage = self.usage(&prompt, job, method)?;
-        let mut timings = ScoreTimings { tokenize: begin.elapsed().as_secs_f64(), ..ScoreTimings::default() };
-        if lens.iter().all(|&n| n == 0) {
-            usage = ScoreUsage::default();
-            let zero = zero_rows(&heads);
-            let input = ScoreInput {
-                chunk_lens: &lens,
-                conditioned: &zero,
-                control: None,
-                statistic: method.statistic,
-            };
-            let queries = job
-                .queries
-                .iter()
-                .map(|_| assemble(&input, &prompt, job.explain))
-                .collect::<Result<_, _>>()?;
-            return Ok(ScoreAnswer { queries, heads, head_set, method, usage, timings });
-        }
-        let output = self.read_rows(job, method, &heads, &prompt).await?;
-        timings.queue = output.queued.as_secs_f64();
-        timings.prefill = output.computed.as_secs_f64();
-        usage.cached_tokens = output.cached_tokens;
-        usage.computed_tokens = output.computed_tokens;
-        let scoring = Instant::now();
-        let control = match method.control {
-            Control::QueryFree => output.control.as_ref(),
-            Control::NullQuery => output.tails.last(),
-            Control::None => None,
-        };
-        let per_query = output.tails.iter().take(job.queries.len()).map(|conditioned| {
-            let input = ScoreInput { chunk_lens: &lens, conditioned, control, statistic: method.statistic };
-            assemble(&input, &prompt, job.explain)
-        });
-        let queries = per_query.collect::<Result<_, _>>()?;
-        timings.score = scoring.elapsed().as_secs_f64();
-        Ok(ScoreAnswer { queries, heads, head_set, method, usage, timings })
+        let usage = self.usage(&prompt, job, method)?;
+        Ok(Plan { heads, head_set, method, prompt, usage, tokenize: begin.elapsed().as_secs_f64() })
     }
 
     /// The heads to read, what to call them, and the method they were chosen with.
@@ -272,13 +260,8 @@ impl ServedModel {
         Ok(ScoreUsage { prompt_tokens, ..ScoreUsage::default() })
     }
 
-    async fn read_rows(
-        &self,
-        job: &ScoreJob,
-        method: Method,
-        heads: &[HeadRef],
-        prompt: &ScoringPrompt,
-    ) -> Result<RowsOutput, ServiceError> {
+    async fn read_rows(&self, job: &ScoreJob, plan: &Plan) -> Result<RowsOutput, ServiceError> {
+        let Plan { heads, method, prompt, .. } = plan;
         let reads = |tail: &Vec<u32>| match method.read {
             Read::Last => 1,
             Read::QueryMean => tail.len(),
@@ -287,12 +270,43 @@ impl ServedModel {
             prefix: prompt.prefix.clone(),
             tails: prompt.tails.iter().map(|t| Tail { tokens: t.clone(), reads: reads(t) }).collect(),
             control: method.control == Control::QueryFree,
-            heads: heads.to_vec(),
+            heads: heads.clone(),
             candidates: prompt.chunks.iter().map(|c| c.span).filter(|s| !s.is_empty()).collect(),
             salt: job.salt.clone(),
         };
         Ok(self.engine.rows(request).await.unwrap_or(Err(EngineError::Stopped))?)
     }
+}
+
+/// From rows to the answer; `output` is absent when every chunk is empty, and then nothing was computed.
+fn answer(job: &ScoreJob, plan: Plan, output: Option<RowsOutput>) -> Result<ScoreAnswer, ServiceError> {
+    let begin = Instant::now();
+    let Plan { heads, head_set, method, prompt, mut usage, tokenize } = plan;
+    let lens = prompt.chunk_lens();
+    let mut timings = ScoreTimings { tokenize, ..ScoreTimings::default() };
+    let assemble = |conditioned: &Rows, control: Option<&Rows>| {
+        let input = ScoreInput { chunk_lens: &lens, conditioned, control, statistic: method.statistic };
+        assemble(&input, &prompt, job.explain)
+    };
+    let queries = if let Some(output) = output {
+        timings.queue = output.queued.as_secs_f64();
+        timings.prefill = output.computed.as_secs_f64();
+        usage.cached_tokens = output.cached_tokens;
+        usage.computed_tokens = output.computed_tokens;
+        let control = match method.control {
+            Control::QueryFree => output.control.as_ref(),
+            Control::NullQuery => output.tails.last(),
+            Control::None => None,
+        };
+        let tails = output.tails.iter().take(job.queries.len());
+        tails.map(|conditioned| assemble(conditioned, control)).collect::<Result<_, _>>()?
+    } else {
+        usage = ScoreUsage::default();
+        let zero = zero_rows(&heads);
+        job.queries.iter().map(|_| assemble(&zero, None)).collect::<Result<_, _>>()?
+    };
+    timings.score = begin.elapsed().as_secs_f64();
+    Ok(ScoreAnswer { queries, heads, head_set, method, usage, timings })
 }
 
 /// Rows over no candidates: what is read when every chunk is empty.
