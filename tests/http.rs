@@ -1,0 +1,19 @@
+//! The HTTP surface, in process on a tiny model with a tokenizer made here; what needs a socket runs on one.
+#![allow(unreachable_pub, clippy::unwrap_used)]
+
+#[path = "http/cancel.rs"]
+mod cancel;
+#[path = "http/errors.rs"]
+mod errors;
+#[path = "http/generate.rs"]
+mod generate;
+#[path = "http/ops.rs"]
+mod ops;
+#[path = "http/prompts.rs"]
+mod prompts;
+#[path = "http/real.rs"]
+mod real;
+#[path = "http/score.rs"]
+mod score;
+#[path = "http/support.rs"]
+mod support;

@@ -1,0 +1,175 @@
+//! A tiny model with a tokenizer, and a client that calls the router in process.
+
+use std::{fs, path::PathBuf, sync::OnceLock};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{HeaderMap, Request, StatusCode},
+};
+use qrae::{
+    http::{AppState, ServerOptions, router},
+    hub::ModelFiles,
+    service::{LoadOptions, ServedModel},
+};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+/// The served name.
+pub const MODEL: &str = "tests/tiny";
+pub const IM_START: u32 = 269;
+pub const IM_END: u32 = 270;
+pub const BOS: u32 = 271;
+
+/// Heads that work on the tiny model, for requests that name none would find no head set.
+pub const HEADS: [&str; 2] = ["L0H5", "L1H3"];
+
+/// GPT-2's byte alphabet.
+fn alphabet() -> Vec<char> {
+    let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    let mut others = 256u32..;
+    let letter = |b| if printable(b) { u32::from(b) } else { others.next().unwrap() };
+    (0..=255).map(letter).map(|code| char::from_u32(code).unwrap()).collect()
+}
+
+/// Every byte, some merges, and three control tokens.
+fn tokenizer_json() -> String {
+    let mut vocab: serde_json::Map<String, Value> =
+        alphabet().into_iter().zip(0u32..).map(|(c, id)| (c.to_string(), id.into())).collect();
+    let merges =
+        ["t h", "th e", "Ġ the", "i n", "e r", "o n", "Ġ a", "u s", "us er", "s y", "Ċ Ċ", "Ġ <", "| >"];
+    for (merge, id) in merges.iter().zip(256u32..) {
+        vocab.insert(merge.replace(' ', ""), id.into());
+    }
+    let special = |(text, id): (&str, u32)| {
+        json!({"id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+               "normalized": false, "special": true})
+    };
+    let added = [("<|im_start|>", IM_START), ("<|im_end|>", IM_END), ("<s>", BOS)].map(special);
+    let level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true});
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+        "pre_tokenizer": level, "post_processor": null, "decoder": level,
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                  "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab,
+                  "merges": merges},
+    })
+    .to_string()
+}
+
+/// Loads the tiny model; with `bos`, one whose prompts begin with `<s>`.
+pub fn load(bos: bool) -> ServedModel {
+    let dir = tempfile::tempdir().unwrap();
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3");
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(golden.join(name), dir.path().join(name)).unwrap();
+    }
+    fs::write(dir.path().join("tokenizer.json"), tokenizer_json()).unwrap();
+    let config = json!({"bos_token": "<s>", "eos_token": "<|im_end|>", "add_bos_token": bos});
+    fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+    let options = LoadOptions { served_name: Some(MODEL.into()), threads: Some(1), ..LoadOptions::default() };
+    ServedModel::load(&ModelFiles::Folder(dir.path().into()), None, &options).unwrap()
+}
+
+/// One model for all tests: they run in one process.
+pub fn model() -> ServedModel {
+    static MODEL: OnceLock<ServedModel> = OnceLock::new();
+    MODEL.get_or_init(|| load(false)).clone()
+}
+
+pub fn app_with(options: &ServerOptions) -> Router {
+    let state = AppState::new(options);
+    assert!(state.install(model()));
+    router(state)
+}
+
+pub fn app() -> Router {
+    app_with(&ServerOptions::default())
+}
+
+/// An answer.
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    /// Checks the status and gives the body.
+    pub fn ok(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.text);
+        self.json()
+    }
+
+    /// The data of every event; the last must be `[DONE]`.
+    pub fn events(&self) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{}", self.text);
+        assert_eq!(self.headers["content-type"], "text/event-stream");
+        let mut data: Vec<&str> = self.text.split("\n\n").filter(|e| !e.is_empty()).collect();
+        assert!(self.text.ends_with("\n\n"));
+        assert_eq!(data.pop(), Some("data: [DONE]"), "{}", self.text);
+        let value = |e: &str| serde_json::from_str(e.strip_prefix("data: ").unwrap()).unwrap();
+        data.into_iter().map(value).collect()
+    }
+}
+
+pub async fn send(app: &Router, request: Request<Body>) -> Answer {
+    let response = app.clone().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.unwrap();
+    Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+}
+
+pub async fn post(app: &Router, path: &str, body: &Value) -> Answer {
+    raw(app, path, body.to_string().into_bytes()).await
+}
+
+pub async fn raw(app: &Router, path: &str, body: Vec<u8>) -> Answer {
+    let request = Request::post(path).header("content-type", "application/json");
+    send(app, request.body(Body::from(body)).unwrap()).await
+}
+
+pub async fn get(app: &Router, path: &str) -> Answer {
+    send(app, Request::get(path).body(Body::empty()).unwrap()).await
+}
+
+pub const CHAT: &str = "/v1/chat/completions";
+pub const COMPLETIONS: &str = "/v1/completions";
+pub const SCORE: &str = "/v1/qrae/score";
+
+/// A chat request; `more` is merged in.
+pub fn chat(content: &str, more: &Value) -> Value {
+    merged(
+        json!({"messages": [{"role": "user", "content": content}], "max_tokens": 12, "temperature": 0}),
+        more,
+    )
+}
+
+pub fn merged(mut base: Value, more: &Value) -> Value {
+    base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    base
+}
+
+/// The texts of all choices of a stream, each choice's last finish reason, and the usage event, checking the order of
+/// things on the way.
+pub fn assemble(events: &[Value], n: usize) -> (Vec<String>, Vec<String>) {
+    let mut texts = vec![String::new(); n];
+    let mut finishes = vec![String::new(); n];
+    for event in events {
+        for choice in event["choices"].as_array().unwrap() {
+            let index = choice["index"].as_u64().unwrap() as usize;
+            assert!(finishes[index].is_empty(), "a piece after the last: {choice}");
+            let text = choice["delta"]["content"].as_str().or(choice["text"].as_str()).unwrap();
+            texts[index] += text;
+            if let Some(reason) = choice["finish_reason"].as_str() {
+                finishes[index] = reason.into();
+            }
+        }
+    }
+    (texts, finishes)
+}
