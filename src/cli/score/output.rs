@@ -106,7 +106,7 @@ impl Shown<'_> {
         let answer = self.answer;
         let heads: Vec<String> = answer.heads.iter().map(ToString::to_string).collect();
         let made = format!(
-            "{} · {} · {} · {} tokens computed, {} from cache, {:.2} s",
+            "{} · {} · {} · {} tokens computed, {} cached or shared, {:.2} s",
             answer.head_set,
             heads.join(" "),
             answer.method,
