@@ -73,7 +73,7 @@ impl Envelope {
         Self { id, created: now(), model: served.model.id.clone() }
     }
 
-    fn wrap(&self, object: &str, choices: Vec<Value>, usage: Option<Value>) -> Value {
+    fn wrap(&self, object: &str, choices: &[Value], usage: Option<Value>) -> Value {
         let Self { id, created, model } = self;
         let mut body =
             json!({"id": id, "object": object, "created": created, "model": model, "choices": choices});
@@ -93,9 +93,9 @@ pub(super) async fn whole(
 ) -> Result<Response, ApiError> {
     let n = deltas.generation.n_choices();
     let choices = collect(&mut deltas, n).await?;
-    let choices = choices.iter().enumerate().map(|(i, c)| choice(i, c)).collect();
+    let choices: Vec<Value> = choices.iter().enumerate().map(|(i, c)| choice(i, c)).collect();
     let usage = usage(deltas.generation.usage());
-    Ok(Json(envelope.wrap(object, choices, Some(usage))).into_response())
+    Ok(Json(envelope.wrap(object, &choices, Some(usage))).into_response())
 }
 
 /// The answer as events: `opening` pieces, one piece per delta, the usage where asked for, and `[DONE]`; after a
@@ -113,7 +113,7 @@ where
 {
     let mut events =
         Events { ready: VecDeque::new(), deltas: Some(deltas), delivery, envelope, object, piece };
-    opening.into_iter().for_each(|piece| events.say(vec![piece], Value::Null));
+    opening.into_iter().for_each(|piece| events.say(&[piece], Value::Null));
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
@@ -128,7 +128,7 @@ struct Events<F> {
 }
 
 impl<F> Events<F> {
-    fn say(&mut self, choices: Vec<Value>, usage: Value) {
+    fn say(&mut self, choices: &[Value], usage: Value) {
         let usage = self.delivery.include_usage.then_some(usage);
         let body = self.envelope.wrap(self.object, choices, usage);
         self.ready.push_back(Event::default().data(body.to_string()));
@@ -138,7 +138,7 @@ impl<F> Events<F> {
         if let Some(deltas) = self.deltas.take()
             && self.delivery.include_usage
         {
-            self.say(Vec::new(), usage(deltas.generation.usage()));
+            self.say(&[], usage(deltas.generation.usage()));
         }
         self.ready.push_back(Event::default().data("[DONE]"));
     }
@@ -157,7 +157,7 @@ impl<F: FnMut(&GenerateDelta) -> Value + Unpin> Stream for Events<F> {
             match ready!(deltas.poll_next_unpin(context)) {
                 Some(Ok(delta)) => {
                     let piece = (this.piece)(&delta);
-                    this.say(vec![piece], Value::Null);
+                    this.say(&[piece], Value::Null);
                 }
                 Some(Err(error)) => {
                     this.deltas = None;

@@ -1,5 +1,6 @@
 //! Generation: shapes, streams, stops, usage, seeds.
 
+use qrae::http::{AppState, ServerOptions, router};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -14,22 +15,40 @@ async fn answers_have_openais_shape() {
     let app = app();
     let body =
         chat("shape", &json!({"logprobs": true, "top_logprobs": 1, "max_tokens": 2, "ignore_eos": true}));
-    let redactions = [".id", ".created"];
+    let answer = post(&app, CHAT, &body).await.ok();
     let mut settings = insta::Settings::clone_current();
-    for path in redactions {
-        settings.add_redaction(path, "[…]");
-    }
-    settings.add_redaction(".**.logprob", "[…]");
-    settings.add_redaction(".**.token_logprobs", "[…]");
-    settings.add_redaction(".**.top_logprobs[].*", "[…]");
     settings.set_snapshot_path("../snapshots");
     settings.set_prepend_module_to_snapshot(false);
-    let answer = post(&app, CHAT, &body).await.ok();
-    settings.bind(|| insta::assert_json_snapshot!("chat", answer));
+    settings.bind(|| insta::assert_json_snapshot!("chat", masked(answer)));
     let body =
         json!({"prompt": "shape", "max_tokens": 2, "temperature": 0, "logprobs": 1, "ignore_eos": true});
     let answer = post(&app, COMPLETIONS, &body).await.ok();
-    settings.bind(|| insta::assert_json_snapshot!("completion", answer));
+    settings.bind(|| insta::assert_json_snapshot!("completion", masked(answer)));
+}
+
+#[tokio::test]
+async fn a_failing_model_is_a_500_or_the_last_event() {
+    let state = AppState::new(&ServerOptions::default());
+    assert!(state.install(broken()));
+    let app = router(state);
+    for stream in [false, true] {
+        for (path, body) in [
+            (CHAT, chat("x", &json!({"stream": stream}))),
+            (COMPLETIONS, json!({"prompt": "x", "stream": stream})),
+        ] {
+            let answer = post(&app, path, &body).await;
+            let error = if stream {
+                assert_eq!(answer.status, 200);
+                assert!(!answer.text.contains("[DONE]"));
+                let last = answer.text.trim_end().rsplit("data: ").next().unwrap();
+                serde_json::from_str(last).unwrap()
+            } else {
+                assert_eq!(answer.status, 500);
+                answer.json()
+            };
+            assert_eq!(error["error"]["type"], "server_error", "{}", answer.text);
+        }
+    }
 }
 
 #[tokio::test]

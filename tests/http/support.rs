@@ -60,11 +60,16 @@ fn tokenizer_json() -> String {
 
 /// Loads the tiny model; with `bos`, one whose prompts begin with `<s>`.
 pub fn load(bos: bool) -> ServedModel {
+    load_from(bos, &|_| {})
+}
+
+fn load_from(bos: bool, change: &dyn Fn(&mut [u8])) -> ServedModel {
     let dir = tempfile::tempdir().unwrap();
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3");
-    for name in ["config.json", "model.safetensors"] {
-        fs::copy(golden.join(name), dir.path().join(name)).unwrap();
-    }
+    fs::copy(golden.join("config.json"), dir.path().join("config.json")).unwrap();
+    let mut weights = fs::read(golden.join("model.safetensors")).unwrap();
+    change(&mut weights);
+    fs::write(dir.path().join("model.safetensors"), weights).unwrap();
     fs::write(dir.path().join("tokenizer.json"), tokenizer_json()).unwrap();
     let config = json!({"bos_token": "<s>", "eos_token": "<|im_end|>", "add_bos_token": bos});
     fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
@@ -172,4 +177,50 @@ pub fn assemble(events: &[Value], n: usize) -> (Vec<String>, Vec<String>) {
         }
     }
     (texts, finishes)
+}
+
+/// The value with what differs from run to run, or hangs on the last bits of floats, replaced by its field's name.
+pub fn masked(mut value: Value) -> Value {
+    const DIFFER: [&str; 17] = [
+        "id",
+        "created",
+        "prompt_hash",
+        "cached_tokens",
+        "computed_tokens",
+        "score",
+        "mass",
+        "logprob",
+        "token",
+        "bytes",
+        "token_logprobs",
+        "top_logprobs",
+        "tokens",
+        "text",
+        "text_offset",
+        "tokenize_ms",
+        "queue_ms",
+    ];
+    match &mut value {
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = masked(item.take())),
+        Value::Object(map) => {
+            for (key, value) in map.iter_mut() {
+                let text = key == "content" && value.is_string();
+                let list = key == "top_logprobs" && value[0].get("logprob").is_some();
+                let mask = DIFFER.contains(&key.as_str()) && !list || text || key.ends_with("_ms");
+                *value = if mask { format!("[{key}]").into() } else { masked(value.take()) };
+            }
+        }
+        _ => {}
+    }
+    value
+}
+
+/// Loads the tiny model with a final norm that is not a number, so that every token fails.
+pub fn broken() -> ServedModel {
+    load_from(false, &|weights| {
+        let header = 8 + u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
+        let json: Value = serde_json::from_slice(&weights[8..header]).unwrap();
+        let at = |i: usize| header + json["model.norm.weight"]["data_offsets"][i].as_u64().unwrap() as usize;
+        weights[at(0)..at(1)].fill(0xff);
+    })
 }

@@ -175,6 +175,7 @@ fn result(index: usize, chunk: &ScoredChunk, id: Option<&ChunkId>, heads: &[Head
     let head = |(head, s): (&HeadRef, &crate::score::HeadScore)| json!({"head": head, "score": s.score, "mass": s.mass});
     let mut result = json!({
         "index": index,
+        "id": id,
         "score": score.value,
         "rank": chunk.rank,
         "tokens": chunk.tokens,
@@ -187,8 +188,8 @@ fn result(index: usize, chunk: &ScoredChunk, id: Option<&ChunkId>, heads: &[Head
         },
         "heads": heads.iter().zip(&score.heads).map(head).collect::<Vec<_>>(),
     });
-    if let Some(id) = id {
-        result["id"] = json!(id);
+    if let (None, Some(fields)) = (id, result.as_object_mut()) {
+        fields.shift_remove("id");
     }
     if let Some(tokens) = &chunk.explained {
         result["explain"] = tokens.iter().map(token).collect();

@@ -29,7 +29,7 @@ fn one(message: &Value, field: &str) -> Result<Value, ServiceError> {
     let content = text(message.get("content").unwrap_or(&Value::Null), role, &format!("{field}.content"))?;
     out.insert("content".into(), content.into());
     if out.get("tool_calls").is_some_and(|calls| calls.as_array().is_some_and(Vec::is_empty)) {
-        out.remove("tool_calls");
+        out.shift_remove("tool_calls");
     }
     for call in out.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
         parse_arguments(call);
