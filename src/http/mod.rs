@@ -31,6 +31,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 pub use error::ApiError;
 pub use state::{AppState, ServerOptions};
+pub use wire::scored::score_json;
 
 /// All routes. From outside in, a request passes: its id, the count of answers, the catching of panics, the key, and the
 /// question whether the model is there; also a request for a route that does not exist.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{
     ApiError, AppState,
     state::now,
-    wire::{Body, score as wire},
+    wire::{Body, score as wire, scored::score_json},
 };
 
 /// Scores chunks for one or more queries. A caller that goes away drops this future, and with it the engine's work.
@@ -20,10 +20,7 @@ pub(super) async fn score(State(state): State<AppState>, Body(body): Body) -> Re
     served.metrics.count_scores(&answer);
     let mut response = Map::new();
     response.insert("id".into(), format!("score-{}", uuid::Uuid::new_v4().simple()).into());
-    response.insert("object".into(), "qrae.score".into());
     response.insert("created".into(), json!(now()));
-    response.insert("model".into(), served.model.id.as_str().into());
-    response.insert("prompt_hash".into(), served.model.prompt_hash.as_str().into());
-    response.extend(wire::answer(&answer, &asked));
+    response.extend(score_json(&served.model, &answer, &asked.ids, asked.many));
     Ok(Json(Value::Object(response)))
 }

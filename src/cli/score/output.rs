@@ -4,18 +4,18 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 use console::truncate_str;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     cli::{
         highlight,
         terminal::{Screen, thousands},
     },
-    ids::Span,
+    http::score_json,
     prompt::layout::Chunk,
     service::{
         ServedModel,
-        score::{QueryScores, ScoreAnswer, ScoreJob, ScoredChunk, TokenResponse},
+        score::{QueryScores, ScoreAnswer, ScoreJob, ScoredChunk},
     },
 };
 
@@ -29,69 +29,9 @@ pub(super) struct Shown<'a> {
 impl Shown<'_> {
     /// One line of JSON: the answer of `POST /v1/qrae/score`. Results are in the order of the chunks.
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        let answer = self.answer;
-        let (usage, timings) = (answer.usage, answer.timings);
-        let ms = |seconds: f64| (seconds * 1e6).round() / 1e3;
-        let mut line = json!({
-            "object": "qrae.score",
-            "model": self.model.id,
-            "prompt_hash": self.model.prompt_hash,
-            "head_set": answer.head_set,
-            "heads": answer.heads,
-            "method": answer.method,
-            "usage": {
-                "prompt_tokens": usage.prompt_tokens,
-                "completion_tokens": 0,
-                "total_tokens": usage.prompt_tokens,
-                "computed_tokens": usage.computed_tokens,
-                "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-            },
-            "timings": {
-                "tokenize_ms": ms(timings.tokenize),
-                "queue_ms": ms(timings.queue),
-                "prefill_ms": ms(timings.prefill),
-                "score_ms": ms(timings.score),
-            },
-        });
-        if let [only] = &answer.queries[..] {
-            line["results"] = self.results(only);
-        } else {
-            let query = |(i, q)| json!({"index": i, "results": self.results(q)});
-            line["queries"] = answer.queries.iter().enumerate().map(query).collect();
-        }
-        writeln!(out, "{line}")
-    }
-
-    fn results(&self, query: &QueryScores) -> Value {
-        query.chunks.iter().enumerate().map(|(index, scored)| self.result(index, scored)).collect()
-    }
-
-    fn result(&self, index: usize, scored: &ScoredChunk) -> Value {
-        let score = &scored.score;
-        let heads = self.answer.heads.iter().zip(&score.heads);
-        let heads: Vec<Value> =
-            heads.map(|(head, part)| json!({"head": head, "score": part.score, "mass": part.mass})).collect();
-        let mut result = json!({
-            "index": index,
-            "score": score.value,
-            "rank": scored.rank,
-            "tokens": scored.tokens,
-            "tokens_scored": score.n_tokens,
-            "flags": {
-                "empty": score.flags.empty,
-                "single_token": score.flags.single_token,
-                "no_response": score.flags.no_response,
-                "truncated": scored.truncated,
-            },
-            "heads": heads,
-        });
-        if let Some(id) = &self.job.chunks[index].id {
-            result["id"] = json!(id);
-        }
-        if let Some(tokens) = &scored.explained {
-            result["explain"] = tokens.iter().map(token).collect();
-        }
-        result
+        let ids: Vec<Option<Value>> = self.job.chunks.iter().map(|c| c.id.clone().map(Value::from)).collect();
+        let many = self.answer.queries.len() > 1;
+        writeln!(out, "{}", Value::Object(score_json(self.model, self.answer, &ids, many)))
     }
 
     /// Per query a table, best first, and what made the scores.
@@ -152,18 +92,6 @@ impl Shown<'_> {
         }
         writeln!(out)
     }
-}
-
-/// Characters of `text`; an empty range at its start for a token that lies in the title alone.
-fn token(token: &TokenResponse) -> Value {
-    let Span { start, end } = token.span.unwrap_or_default();
-    json!({
-        "start": start,
-        "end": end,
-        "in_title": token.in_title,
-        "response": token.response,
-        "per_head": token.per_head,
-    })
 }
 
 /// The chunks with their index in the request, by rank.

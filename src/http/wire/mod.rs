@@ -4,6 +4,7 @@ pub(super) mod chat;
 pub(super) mod common;
 pub(super) mod completions;
 pub(super) mod score;
+pub(super) mod scored;
 
 use std::collections::HashMap;
 

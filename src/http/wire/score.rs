@@ -3,19 +3,19 @@
 use std::num::NonZeroUsize;
 
 use serde::{
-    Deserialize, Deserializer, Serialize,
+    Deserialize, Deserializer,
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::{Rest, typed};
 use crate::{
     http::ApiError,
-    ids::{HeadRef, Span},
+    ids::HeadRef,
     kv::Salt,
     prompt::layout::Chunk,
     score::{Control, Read, Statistic},
-    service::score::{HeadChoice, QueryScores, ScoreAnswer, ScoreJob, ScoredChunk, TokenResponse},
+    service::score::{HeadChoice, ScoreJob},
 };
 
 #[derive(Deserialize)]
@@ -44,11 +44,20 @@ struct Sent {
 }
 
 /// The caller's name for a chunk, given back as it came.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Deserialize)]
 #[serde(untagged, expecting = "an id is a string or an integer")]
-pub(in crate::http) enum ChunkId {
+enum ChunkId {
     Text(String),
     Number(i64),
+}
+
+impl From<ChunkId> for Value {
+    fn from(id: ChunkId) -> Self {
+        match id {
+            ChunkId::Text(id) => id.into(),
+            ChunkId::Number(id) => id.into(),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Sent {
@@ -83,8 +92,10 @@ impl<'de> Deserialize<'de> for Sent {
 
 /// What of a request shapes the answer.
 pub(in crate::http) struct Asked {
-    ids: Vec<Option<ChunkId>>,
-    many: bool,
+    /// Each chunk's id as it came.
+    pub(in crate::http) ids: Vec<Option<Value>>,
+    /// A list of queries was asked.
+    pub(in crate::http) many: bool,
 }
 
 /// A request's job.
@@ -118,7 +129,7 @@ pub(in crate::http) fn job(body: &Value) -> Result<(ScoreJob, Asked), ApiError> 
         fields.chunks.ok_or_else(|| ApiError::invalid("chunks", "is missing; an empty list is fine"))?;
     let (ids, chunks) = sent
         .into_iter()
-        .map(|Sent { id, title, url, text }| (id, Chunk { id: None, title, url, text }))
+        .map(|Sent { id, title, url, text }| (id.map(Value::from), Chunk { id: None, title, url, text }))
         .unzip();
     let job = ScoreJob {
         queries,
@@ -132,79 +143,4 @@ pub(in crate::http) fn job(body: &Value) -> Result<(ScoreJob, Asked), ApiError> 
         salt: fields.cache_salt.as_deref().map_or_else(Salt::none, Salt::new),
     };
     Ok((job, Asked { ids, many }))
-}
-
-/// The answer's own part of the response: `results`, or `queries` where several were asked.
-pub(in crate::http) fn answer(answer: &ScoreAnswer, asked: &Asked) -> Map<String, Value> {
-    let ms = |seconds: f64| (seconds * 1e6).round() / 1e3;
-    let (usage, timings) = (answer.usage, answer.timings);
-    let fields = json!({
-        "head_set": answer.head_set,
-        "heads": answer.heads,
-        "method": answer.method,
-        "usage": {
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": 0,
-            "total_tokens": usage.prompt_tokens,
-            "computed_tokens": usage.computed_tokens,
-            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        },
-        "timings": {
-            "tokenize_ms": ms(timings.tokenize),
-            "queue_ms": ms(timings.queue),
-            "prefill_ms": ms(timings.prefill),
-            "score_ms": ms(timings.score),
-        },
-    });
-    let Value::Object(mut fields) = fields else { return Map::new() };
-    let results = |query: &QueryScores| -> Value {
-        let chunks = query.chunks.iter().zip(&asked.ids).enumerate();
-        chunks.map(|(i, (chunk, id))| result(i, chunk, id.as_ref(), &answer.heads)).collect()
-    };
-    if asked.many {
-        let query = |(i, q): (usize, &QueryScores)| json!({"index": i, "results": results(q)});
-        fields.insert("queries".into(), answer.queries.iter().enumerate().map(query).collect());
-    } else {
-        fields.insert("results".into(), answer.queries.first().map(results).unwrap_or_default());
-    }
-    fields
-}
-
-fn result(index: usize, chunk: &ScoredChunk, id: Option<&ChunkId>, heads: &[HeadRef]) -> Value {
-    let score = &chunk.score;
-    let head = |(head, s): (&HeadRef, &crate::score::HeadScore)| json!({"head": head, "score": s.score, "mass": s.mass});
-    let mut result = json!({
-        "index": index,
-        "id": id,
-        "score": score.value,
-        "rank": chunk.rank,
-        "tokens": chunk.tokens,
-        "tokens_scored": score.n_tokens,
-        "flags": {
-            "empty": score.flags.empty,
-            "single_token": score.flags.single_token,
-            "no_response": score.flags.no_response,
-            "truncated": chunk.truncated,
-        },
-        "heads": heads.iter().zip(&score.heads).map(head).collect::<Vec<_>>(),
-    });
-    if let (None, Some(fields)) = (id, result.as_object_mut()) {
-        fields.shift_remove("id");
-    }
-    if let Some(tokens) = &chunk.explained {
-        result["explain"] = tokens.iter().map(token).collect();
-    }
-    result
-}
-
-/// Characters of `text`; an empty range at its start for a token that lies in the title alone.
-fn token(token: &TokenResponse) -> Value {
-    let Span { start, end } = token.span.unwrap_or_default();
-    json!({
-        "start": start,
-        "end": end,
-        "in_title": token.in_title,
-        "response": token.response,
-        "per_head": token.per_head,
-    })
 }
