@@ -53,6 +53,9 @@ pub(super) struct ServeArgs {
     /// Longest request body; longer ones are answered 413
     #[arg(long, env = "QRAE_MAX_BODY_BYTES", value_name = "BYTES", default_value = "33554432")]
     max_body_bytes: NonZeroUsize,
+    /// Take chat templates from requests; only for callers you trust, as a template can take the server's memory
+    #[arg(long, env = "QRAE_TRUST_REQUEST_CHAT_TEMPLATE")]
+    trust_request_chat_template: bool,
     /// Form of the log on stderr
     #[arg(long, env = "QRAE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
@@ -74,6 +77,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         api_keys: keys(&args)?,
         max_body_bytes: args.max_body_bytes.get(),
         max_requests: args.max_concurrent_requests.get(),
+        trust_request_chat_template: args.trust_request_chat_template,
     });
     let listener = TcpListener::bind((args.host.as_str(), args.port)).await.with_context(|| {
         format!("cannot listen on {}:{}; name another --host or --port", args.host, args.port)

@@ -15,6 +15,7 @@ pub(super) async fn chat(State(state): State<AppState>, Body(body): Body) -> Res
     let begin = Instant::now();
     let served = state.served()?;
     served.check_model(&body)?;
+    state.check_template(&body)?;
     let (job, delivery) = wire::job(&body)?;
     drop(body);
     let logprobs = job.options.logprobs.is_some();

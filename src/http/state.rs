@@ -20,12 +20,20 @@ pub struct ServerOptions {
     pub max_body_bytes: usize,
     /// Requests served at once, counting those that wait for the engine; more get 429.
     pub max_requests: usize,
+    /// Take `chat_template` from requests. A template is a program: one that builds huge values can take the server's
+    /// memory, so only for callers who are trusted.
+    pub trust_request_chat_template: bool,
 }
 
 impl Default for ServerOptions {
-    /// Open, bodies up to 32 MiB, 256 requests.
+    /// Open, bodies up to 32 MiB, 256 requests, no templates from requests.
     fn default() -> Self {
-        Self { api_keys: Vec::new(), max_body_bytes: 32 << 20, max_requests: 256 }
+        Self {
+            api_keys: Vec::new(),
+            max_body_bytes: 32 << 20,
+            max_requests: 256,
+            trust_request_chat_template: false,
+        }
     }
 }
 
@@ -37,6 +45,7 @@ struct Inner {
     keys: Keys,
     max_body_bytes: usize,
     admission: Admission,
+    trusts_templates: bool,
     served: OnceLock<Arc<Served>>,
 }
 
@@ -56,6 +65,7 @@ impl AppState {
             keys: Keys::new(&options.api_keys),
             max_body_bytes: options.max_body_bytes,
             admission: Admission::new(options.max_requests),
+            trusts_templates: options.trust_request_chat_template,
             served: OnceLock::new(),
         }))
     }
@@ -73,6 +83,15 @@ impl AppState {
             let message = "the model is still being loaded; try again shortly";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message).with_code("loading")
         })
+    }
+
+    /// Refuses a template that comes with a request, unless this server trusts them.
+    pub(super) fn check_template(&self, body: &Value) -> Result<(), ApiError> {
+        if body["chat_template"].is_null() || self.0.trusts_templates {
+            return Ok(());
+        }
+        let reason = "is not taken from requests here; start the server with --trust-request-chat-template";
+        Err(ApiError::invalid("chat_template", reason))
     }
 
     pub(super) fn enter(&self) -> Result<Permit, ServiceError> {

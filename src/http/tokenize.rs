@@ -28,6 +28,7 @@ pub(super) async fn tokenize(
 ) -> Result<Json<Value>, ApiError> {
     let served = state.served()?;
     served.check_model(&body)?;
+    state.check_template(&body)?;
     let fields: Fields = wire::typed(&body)?;
     let chat = match (&fields.prompt, body["messages"].is_null()) {
         (Some(_), true) => None,

@@ -272,6 +272,19 @@ async fn every_route_is_behind_the_key() {
 }
 
 #[tokio::test]
+async fn templates_from_requests_are_taken_only_where_callers_are_trusted() {
+    let messages = json!([{"role": "user", "content": "x"}]);
+    let body = json!({"messages": messages, "chat_template": "{{ messages[0].content }}", "max_tokens": 1});
+    let wary = app_with(&ServerOptions::default());
+    for path in [CHAT, "/tokenize"] {
+        let answer = post(&wary, path, &body).await;
+        check(&answer, 400, "chat_template", path);
+        assert!(answer.text.contains("--trust-request-chat-template"), "{}", answer.text);
+        assert_eq!(post(&app(), path, &body).await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn a_large_body_is_refused_with_the_limit() {
     let app = app_with(&ServerOptions { max_body_bytes: 1000, ..Default::default() });
     let body = json!({"prompt": "x".repeat(2000), "max_tokens": 1}).to_string();

@@ -89,8 +89,9 @@ pub fn app_with(options: &ServerOptions) -> Router {
     router(state)
 }
 
+/// Open to all and trusting.
 pub fn app() -> Router {
-    app_with(&ServerOptions::default())
+    app_with(&ServerOptions { trust_request_chat_template: true, ..ServerOptions::default() })
 }
 
 /// An answer.
