@@ -3,7 +3,10 @@
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 use rayon::prelude::*;
 
-use super::{cpu::exp::exp, f32_slice};
+use super::{
+    cpu::{Isa, exp::exp, tile::Vectorised},
+    f32_slice,
+};
 
 /// `gate · sigmoid(gate) · up`, elementwise on two contiguous tensors of one shape.
 pub fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
@@ -30,14 +33,28 @@ impl CustomOp2 for SwiGlu {
         let (gate, up) = (f32_slice(g, gl, self.name())?, f32_slice(u, ul, self.name())?);
         let mut out = vec![0f32; gate.len()];
         const PART: usize = 1 << 14;
+        let isa = Isa::detect();
         out.par_chunks_mut(PART).zip(gate.par_chunks(PART)).zip(up.par_chunks(PART)).for_each(
             |((out, g), u)| {
-                for ((out, &g), &u) in out.iter_mut().zip(g).zip(u) {
-                    *out = g / (1.0 + exp(-g)) * u;
-                }
+                isa.run(Part { out, gate: g, up: u });
             },
         );
         Ok((CpuStorage::F32(out), gl.shape().clone()))
+    }
+}
+
+struct Part<'a> {
+    out: &'a mut [f32],
+    gate: &'a [f32],
+    up: &'a [f32],
+}
+
+impl Vectorised for Part<'_> {
+    #[inline(always)]
+    fn run(self) {
+        for ((out, &g), &u) in self.out.iter_mut().zip(self.gate).zip(self.up) {
+            *out = g / (1.0 + exp(-g)) * u;
+        }
     }
 }
 

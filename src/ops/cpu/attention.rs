@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::{
     exp::exp,
-    tile::{COLS, Isa, Lhs, ROWS, Start, tile},
+    tile::{COLS, Isa, Lhs, ROWS, Start, Vectorised, tile},
 };
 use crate::ids::BlockId;
 
@@ -191,14 +191,7 @@ impl Task<'_> {
                     (&mut s[r * COLS..][..COLS]).try_into().expect("a row of 32: this is a bug");
                 state.absorb(self.isa, weights, visible, scale, &mut o[r * dp..][..dp]);
             }
-            let v = layout.v_of(self.pages.v, block, self.kv_head);
-            for first in (0..rows).step_by(ROWS) {
-                let a =
-                    Lhs { data: &s[first * COLS..], stride: COLS, rows: ROWS.min(rows - first), len: COLS };
-                for (panel, v) in v.chunks_exact(COLS * COLS).enumerate() {
-                    tile(self.isa, a, v, &mut o[first * dp + panel * COLS..], dp, Start::FromC);
-                }
-            }
+            self.add_values(b, layout.v_of(self.pages.v, block, self.kv_head), &s, &mut o);
         }
         let mut out = vec![0f32; rows * d];
         for (r, state) in state.iter().enumerate() {
@@ -208,6 +201,24 @@ impl Task<'_> {
             }
         }
         out
+    }
+
+    /// Adds weights `s [rows][32]` times the values of block `b` to `o`. A row multiplies only the keys it sees: what
+    /// lies behind them may belong to nobody, and a weight of 0 does not cancel a value that is no number.
+    fn add_values(&self, b: usize, v: &[f32], s: &[f32], o: &mut [f32]) {
+        let (rows, dp) = (self.tokens * self.group, self.pages.layout.padded_dim());
+        let whole = self.position + 1 >= (b + 1) * COLS;
+        let mut first = 0;
+        while first < rows {
+            let token = first / self.group;
+            let end = if whole { rows } else { (token + 1) * self.group };
+            let len = (self.position + token + 1).saturating_sub(b * COLS).min(COLS);
+            let a = Lhs { data: &s[first * COLS..], stride: COLS, rows: ROWS.min(end - first), len };
+            for (panel, v) in v.chunks_exact(COLS * COLS).enumerate() {
+                tile(self.isa, a, v, &mut o[first * dp + panel * COLS..], dp, Start::FromC);
+            }
+            first += a.rows;
+        }
     }
 }
 
@@ -226,35 +237,7 @@ impl RowState {
             s.fill(0.0);
             return;
         }
-        // SAFETY: the instruction sets were detected by `Isa::available`.
-        #[allow(unsafe_code)]
-        unsafe {
-            match isa {
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => self.absorb_avx512(s, visible, scale, o),
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => self.absorb_avx2(s, visible, scale, o),
-                Isa::Portable => self.absorb_any(s, visible, scale, o),
-            }
-        }
-    }
-
-    /// # Safety
-    /// Needs AVX-512F.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,fma")]
-    #[allow(unsafe_code)]
-    unsafe fn absorb_avx512(&mut self, s: &mut [f32; COLS], visible: usize, scale: f32, o: &mut [f32]) {
-        self.absorb_any(s, visible, scale, o);
-    }
-
-    /// # Safety
-    /// Needs AVX2 and FMA.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    #[allow(unsafe_code)]
-    unsafe fn absorb_avx2(&mut self, s: &mut [f32; COLS], visible: usize, scale: f32, o: &mut [f32]) {
-        self.absorb_any(s, visible, scale, o);
+        isa.run(Absorb { state: self, s, visible, scale, o });
     }
 
     #[inline(always)]
@@ -286,6 +269,22 @@ impl RowState {
             self.max = max;
         }
         self.sum += tree[0];
+    }
+}
+
+/// [`RowState::absorb`] for one row, to be compiled for wide vectors.
+struct Absorb<'a> {
+    state: &'a mut RowState,
+    s: &'a mut [f32; COLS],
+    visible: usize,
+    scale: f32,
+    o: &'a mut [f32],
+}
+
+impl Vectorised for Absorb<'_> {
+    #[inline(always)]
+    fn run(self) {
+        self.state.absorb_any(self.s, self.visible, self.scale, self.o);
     }
 }
 
@@ -365,6 +364,25 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_others_left_in_a_page_is_not_seen() {
+        for (len, n_heads, layout, spike) in shapes() {
+            let mut c = case(len, n_heads, layout, spike);
+            let clean = run(&c, Isa::detect(), &c.items);
+            let last = c.items[0].table[(len - 1) / COLS];
+            let nan = vec![f32::NAN; layout.n_kv_heads * layout.head_dim];
+            for slot in (len - 1) % COLS + 1..COLS {
+                layout.write_k(&mut c.k_pool, last, slot, &nan);
+                layout.write_v(&mut c.v_pool, last, slot, &nan);
+            }
+            assert_eq!(run(&c, Isa::detect(), &c.items), clean, "{len} {layout:?}");
+            // a later token that is no number does not reach back either
+            layout.write_v(&mut c.v_pool, last, (len - 1) % COLS, &nan);
+            let until = (len - 1) * n_heads * layout.head_dim;
+            assert_eq!(run(&c, Isa::detect(), &c.items)[..until], clean[..until], "{len} {layout:?}");
         }
     }
 

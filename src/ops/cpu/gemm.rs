@@ -66,6 +66,9 @@ impl PackedMatrix {
         let (n, k) = (self.n, self.k);
         let m = x.len().checked_div(k).unwrap_or(0);
         assert!(x.len() == m * k && y.len() == m * n, "{m} x {k} to {n}: this is a bug");
+        if m == 0 {
+            return;
+        }
         let (x, out) = (Input { isa, x, m, k }, Shared(y.as_mut_ptr()));
         (0..n.div_ceil(COLS)).into_par_iter().for_each(|p| {
             let panel = &self.data[p * COLS * k..][..COLS * k];

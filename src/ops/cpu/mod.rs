@@ -5,7 +5,7 @@
 //! AVX2 and the portable path agree bit for bit. That is what carries the numerics contract (scores are
 //! the same whatever the batch, the prefill chunking or the prefix cache did).
 //!
-//! Slow twins: [`super::reference`]. Tests: beside each kernel, and `tests/ops.rs`.
+//! Slow twins: [`super::reference`]. Tests: beside each kernel; `tests/ops.rs` for the ops on tensors.
 
 pub mod attention;
 pub mod exp;

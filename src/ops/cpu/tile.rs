@@ -11,9 +11,12 @@ pub const COLS: usize = 32;
 /// Most rows of a tile: 12 × 2 accumulators leave 8 of the 32 vector registers for operands.
 pub const ROWS: usize = 12;
 
-/// Which instruction set a kernel may use.
+/// Which instruction set a kernel may use. Only what this processor has can be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Isa {
+pub struct Isa(Kind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
     /// 512-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -22,6 +25,12 @@ pub enum Isa {
     Avx2,
     /// Whatever the compiler makes of plain loops (NEON on aarch64).
     Portable,
+}
+
+/// Plain code that is worth compiling for wide vectors. `run` is to be `#[inline(always)]`.
+pub(crate) trait Vectorised {
+    /// Does the work.
+    fn run(self);
 }
 
 impl Isa {
@@ -39,15 +48,48 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("fma") {
-                all.push(Self::Avx512);
+                all.push(Self(Kind::Avx512));
             }
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                all.push(Self::Avx2);
+                all.push(Self(Kind::Avx2));
             }
         }
-        all.push(Self::Portable);
+        all.push(Self(Kind::Portable));
         all
     }
+
+    /// Runs `work` compiled for this instruction set. The operations are the same on each, and so are the bits.
+    pub(crate) fn run(self, work: impl Vectorised) {
+        // SAFETY: an `Isa` is only made for what the processor has.
+        #[allow(unsafe_code)]
+        unsafe {
+            match self.0 {
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx512 => run_avx512(work),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx2 => run_avx2(work),
+                Kind::Portable => work.run(),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Needs AVX-512F and FMA.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,fma")]
+#[allow(unsafe_code)]
+unsafe fn run_avx512(work: impl Vectorised) {
+    work.run();
+}
+
+/// # Safety
+/// Needs AVX2 and FMA.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+#[allow(unsafe_code)]
+unsafe fn run_avx2(work: impl Vectorised) {
+    work.run();
 }
 
 /// What a tile's sums start from.
@@ -78,9 +120,13 @@ pub struct Lhs<'a> {
 /// When a slice is too short for its shape: that is a bug in the caller.
 pub fn tile(isa: Isa, a: Lhs<'_>, b: &[f32], c: &mut [f32], c_stride: usize, start: Start) {
     assert!((1..=ROWS).contains(&a.rows), "tile of {} rows: this is a bug", a.rows);
-    assert!(a.len == 0 || a.data.len() >= (a.rows - 1) * a.stride + a.len, "short A: this is a bug");
-    assert!(b.len() >= a.len * COLS, "short B: this is a bug");
-    assert!(c.len() >= (a.rows - 1) * c_stride + COLS, "short C: this is a bug");
+    let reaches = |stride: usize, len: usize| (a.rows - 1).checked_mul(stride)?.checked_add(len);
+    assert!(
+        a.len == 0 || reaches(a.stride, a.len).is_some_and(|n| n <= a.data.len()),
+        "short A: this is a bug"
+    );
+    assert!(a.len.checked_mul(COLS).is_some_and(|n| n <= b.len()), "short B: this is a bug");
+    assert!(reaches(c_stride, COLS).is_some_and(|n| n <= c.len()), "short C: this is a bug");
     // SAFETY: the asserts above are `tile_unchecked`'s preconditions.
     #[allow(unsafe_code)]
     unsafe {
@@ -120,14 +166,14 @@ pub(crate) unsafe fn tile_unchecked(
             }
         };
     }
-    // SAFETY: the caller's promise; the instruction sets were detected by `Isa::available`.
+    // SAFETY: the caller's promise; an `Isa` is only made for what the processor has.
     unsafe {
-        match isa {
+        match isa.0 {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => rows!(avx512),
+            Kind::Avx512 => rows!(avx512),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => rows!(avx2),
-            Isa::Portable => rows!(portable),
+            Kind::Avx2 => rows!(avx2),
+            Kind::Portable => rows!(portable),
         }
     }
 }
