@@ -3,7 +3,7 @@
 
 mod common;
 
-use candle_core::Result as CandleResult;
+use candle_core::{Device, Result as CandleResult, Tensor};
 use common::*;
 use proptest::prelude::*;
 use qrae::{
@@ -14,12 +14,15 @@ use qrae::{
     sched::SchedConfig,
 };
 
-/// Panics on one token, fails on a second, and gives NaN logits after a third.
+/// Panics on one token, fails on a second, gives a NaN logit after a third and an infinite one after a fourth, and
+/// leaves NaN in every layer's K and V on a fifth.
 struct Faulty(Box<dyn Decoder>);
 
 const PANIC: TokenId = 0;
 const FAIL: TokenId = 1;
 const NAN: TokenId = 2;
+const INFINITE: TokenId = 318;
+const POISON: TokenId = 319;
 
 impl Decoder for Faulty {
     fn spec(&self) -> &DecoderSpec {
@@ -35,6 +38,18 @@ impl Decoder for Faulty {
         let mut out = self.0.forward(batch, kv)?;
         if tokens.contains(&NAN) {
             out.logits.iter_mut().for_each(|l| l[7] = f32::NAN);
+        }
+        if tokens.contains(&INFINITE) {
+            out.logits.iter_mut().for_each(|l| l[7] = f32::INFINITY);
+        }
+        if tokens.contains(&POISON) {
+            let (spec, slots) = (self.0.spec(), batch.slots());
+            let nan = Tensor::full(f32::NAN, (slots.len(), spec.n_kv_heads, spec.head_dim), &Device::Cpu)?;
+            for layer in 0..spec.n_layers {
+                kv.write_k(layer, &slots, &nan)?;
+                kv.write_v(layer, &slots, &nan)?;
+            }
+            out.logits.iter_mut().for_each(|l| l.fill(f32::NAN));
         }
         Ok(out)
     }
@@ -88,8 +103,30 @@ fn a_panic_fails_its_own_request_and_nobody_elses() {
 #[test]
 fn logits_that_are_not_numbers_are_an_error_not_a_token() {
     let engine = faulty(&roomy());
-    let error = reason(generate(&engine, &generate_request(with(NAN, 39, 40), 5)).unwrap_err());
-    assert!(error.contains("not a number") && error.contains('7'), "{error}");
+    let hot = Sampling { temperature: 1.0, ..Sampling::default() };
+    for (token, word) in [(NAN, "NaN"), (INFINITE, "inf")] {
+        for sampling in [Sampling::default(), hot.clone()] {
+            let bad = qrae::engine::GenerateRequest { sampling, ..generate_request(with(token, 39, 40), 5) };
+            let error = reason(generate(&engine, &bad).unwrap_err());
+            assert!(error.contains("token 7") && error.contains(word), "{error}");
+        }
+    }
+    assert_eq!(generate(&engine, &generate_request(tokens(40, 1), 5)).unwrap().len(), 5);
+    assert!(engine.is_alive());
+    assert_idle(&engine);
+}
+
+#[test]
+fn numbers_that_are_none_in_a_freed_block_hurt_nobody() {
+    let engine = faulty(&EngineConfig { kv_blocks: 8, ..roomy() });
+    let clean = start("qwen3", &roomy());
+    assert!(generate(&engine, &generate_request(with(POISON, 5, 60), 5)).is_err());
+    for seed in 0..4 {
+        let good = generate_request(tokens(37 + seed as usize, seed), 9);
+        assert_eq!(ids(&generate(&engine, &good).unwrap()), ids(&generate(&clean, &good).unwrap()));
+        let score = rows_request(seed, &[(4, 2)], true);
+        assert_eq!(numbers(&rows(&engine, &score).unwrap()), numbers(&rows(&clean, &score).unwrap()));
+    }
     assert_idle(&engine);
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     EngineError, Finish, GenerateRequest, RowsOutput, RowsRequest, Tail, Token,
     rows::RowMean,
-    sample::{NotANumber, Sampler},
+    sample::{BadLogit, Sampler},
 };
 use crate::{
     ids::{HeadRef, SeqId, Span, TokenId},
@@ -76,7 +76,7 @@ impl Generation {
     }
 
     /// Chooses and reports the next token.
-    fn advance(&mut self, logits: Vec<f32>, cached_tokens: usize) -> Result<Next, NotANumber> {
+    fn advance(&mut self, logits: Vec<f32>, cached_tokens: usize) -> Result<Next, BadLogit> {
         let (id, logprobs) = self.sampler.next(logits)?;
         self.left -= 1;
         self.has_begun = true;

@@ -10,7 +10,11 @@ mod step;
 mod thread;
 
 use std::{
-    sync::{Arc, Mutex, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::Duration,
 };
 
@@ -171,6 +175,8 @@ pub struct EngineStats {
     pub prefix_queries: u64,
     /// Prompt tokens found there.
     pub prefix_hits: u64,
+    /// Times KV was held, or its bookkeeping contradicted itself, while nothing was in flight: bugs.
+    pub leaks: u64,
     /// The KV pool.
     pub kv: PoolStats,
 }
@@ -186,6 +192,13 @@ struct Shared {
     spec: DecoderSpec,
     kv_blocks: usize,
     stats: Mutex<EngineStats>,
+    stopped: AtomicBool,
+}
+
+impl Shared {
+    fn stats(&self) -> MutexGuard<'_, EngineStats> {
+        self.stats.lock().expect("nothing panics while it holds the stats: this is a bug")
+    }
 }
 
 enum Command {
@@ -206,7 +219,12 @@ impl EngineHandle {
             kv: PoolStats { total: config.kv_blocks, free: config.kv_blocks, ..PoolStats::default() },
             ..EngineStats::default()
         };
-        let shared = Arc::new(Shared { spec, kv_blocks: config.kv_blocks, stats: Mutex::new(stats) });
+        let shared = Arc::new(Shared {
+            spec,
+            kv_blocks: config.kv_blocks,
+            stats: Mutex::new(stats),
+            stopped: AtomicBool::new(false),
+        });
         thread::spawn(decoder, config, inbox, Arc::clone(&shared))?;
         Ok(Self { commands, shared })
     }
@@ -252,9 +270,15 @@ impl EngineHandle {
         receiver
     }
 
+    /// Whether the engine still works. It never stops while there is a handle, unless it is broken.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !self.shared.stopped.load(Ordering::Relaxed)
+    }
+
     /// A snapshot taken after the latest step.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
-        *self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug")
+        *self.shared.stats()
     }
 }

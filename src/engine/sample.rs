@@ -52,14 +52,17 @@ pub struct Logprobs {
     pub top: Vec<(TokenId, f32)>,
 }
 
-/// The model gave a logit that is not a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// The model gave logits that no token can be chosen from.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "the model's logit for token {token} is not a number; its weights are damaged or its numbers overflow"
+    "the model's logit for token {token} is {logit}, from which nothing can be chosen; its weights are damaged or its \
+     numbers overflow"
 )]
-pub struct NotANumber {
+pub struct BadLogit {
     /// The first such token.
     pub token: usize,
+    /// Not a number or +∞; -∞ when every logit is.
+    pub logit: f32,
 }
 
 /// Chooses the tokens of one sequence.
@@ -89,10 +92,12 @@ impl Sampler {
     /// The next token given the logits `[vocab]`, and log-probabilities where asked for.
     ///
     /// # Errors
-    /// When a logit is not a number.
-    pub fn next(&mut self, mut logits: Vec<f32>) -> Result<(TokenId, Option<Logprobs>), NotANumber> {
-        if let Some(token) = logits.iter().position(|l| l.is_nan()) {
-            return Err(NotANumber { token });
+    /// When a logit is not a number or +∞, or all are -∞.
+    pub fn next(&mut self, mut logits: Vec<f32>) -> Result<(TokenId, Option<Logprobs>), BadLogit> {
+        let bad = logits.iter().position(|&l| l.is_nan() || l == f32::INFINITY);
+        let bad = bad.or_else(|| logits.iter().all(|&l| l == f32::NEG_INFINITY).then_some(0));
+        if let Some(token) = bad {
+            return Err(BadLogit { token, logit: logits.get(token).copied().unwrap_or(f32::NEG_INFINITY) });
         }
         let raw = self.logprobs.map(|_| logits.clone());
         self.penalise(&mut logits);
@@ -130,17 +135,10 @@ impl Sampler {
             kept.select_nth_unstable_by(s.top_k - 1, order);
             kept.truncate(s.top_k);
         }
-        kept.sort_unstable_by(order);
-        let total: f64 = kept.iter().map(|(_, w)| w).sum();
+        let mut total: f64 = kept.iter().map(|(_, w)| w).sum();
         if s.top_p < 1.0 {
-            let mut reached = 0.0;
-            let enough = kept.iter().position(|(_, w)| {
-                reached += w;
-                reached >= f64::from(s.top_p) * total
-            });
-            kept.truncate(enough.map_or(kept.len(), |i| i + 1));
+            total = keep_most_probable(&mut kept, f64::from(s.top_p) * total, order);
         }
-        let total: f64 = kept.iter().map(|(_, w)| w).sum();
         let mut left = self.rng.random::<f64>() * total;
         for &(token, w) in &kept {
             left -= w;
@@ -149,6 +147,32 @@ impl Sampler {
             }
         }
         kept[kept.len() - 1].0
+    }
+}
+
+/// Cuts `kept` to its best entries that together weigh at least `enough`; their weight. Only a growing head is sorted:
+/// few tokens carry most of the probability.
+fn keep_most_probable(
+    kept: &mut Vec<(TokenId, f64)>,
+    enough: f64,
+    order: impl Fn(&(TokenId, f64), &(TokenId, f64)) -> std::cmp::Ordering + Copy,
+) -> f64 {
+    let mut head = 64;
+    loop {
+        if head < kept.len() {
+            kept.select_nth_unstable_by(head - 1, order);
+        }
+        let end = head.min(kept.len());
+        kept[..end].sort_unstable_by(order);
+        let mut weight = 0.0;
+        for i in 0..end {
+            weight += kept[i].1;
+            if weight >= enough || i + 1 == kept.len() {
+                kept.truncate(i + 1);
+                return weight;
+            }
+        }
+        head *= 8;
     }
 }
 
@@ -266,8 +290,34 @@ mod tests {
     }
 
     #[test]
-    fn a_logit_that_is_not_a_number_is_an_error() {
+    fn logits_that_nothing_can_be_chosen_from_are_an_error() {
         let mut sampler = Sampler::new(hot(), None, &[]);
-        assert_eq!(sampler.next(vec![0.0, f32::NAN]), Err(NotANumber { token: 1 }));
+        assert_eq!(sampler.next(vec![0.0, f32::NAN]).unwrap_err().token, 1);
+        let infinite = sampler.next(vec![0.0, 1.0, f32::INFINITY]).unwrap_err();
+        assert_eq!(infinite, BadLogit { token: 2, logit: f32::INFINITY });
+        let nothing = sampler.next(vec![f32::NEG_INFINITY; 3]).unwrap_err();
+        assert_eq!(nothing, BadLogit { token: 0, logit: f32::NEG_INFINITY });
+        assert!(sampler.next(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn the_sorted_head_is_the_head_of_the_sorted() {
+        let order = |a: &(TokenId, f64), b: &(TokenId, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        let all: Vec<(TokenId, f64)> = (0..3000u32).map(|i| (i, f64::from(i * 7919 % 101) + 0.5)).collect();
+        let total: f64 = all.iter().map(|a| a.1).sum();
+        for share in [0.0001, 0.05, 0.5, 0.97, 1.0, 2.0] {
+            let mut slow = all.clone();
+            slow.sort_by(order);
+            let mut reached = 0.0;
+            let end = slow.iter().position(|a| {
+                reached += a.1;
+                reached >= share * total
+            });
+            slow.truncate(end.map_or(slow.len(), |i| i + 1));
+            let mut fast = all.clone();
+            let weight = keep_most_probable(&mut fast, share * total, order);
+            assert_eq!(fast, slow, "{share}");
+            assert_eq!(weight, slow.iter().map(|a| a.1).sum::<f64>());
+        }
     }
 }

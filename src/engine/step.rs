@@ -34,7 +34,7 @@ impl Device {
     /// Runs `plan`; one result per item. When the pass over all items fails, each runs again alone (writing the same KV
     /// to the same slots), so that only those fail that cannot run.
     pub(super) fn run(&mut self, plan: &StepPlan, jobs: &Jobs) -> Vec<Result<ItemResult, String>> {
-        let copied = self.guarded(|device| {
+        let copied = self.on_threads(|device| {
             plan.copies
                 .iter()
                 .try_for_each(|&(from, to)| device.kv.copy_block(from, to))
@@ -43,12 +43,13 @@ impl Device {
         if let Err(reason) = copied {
             return plan.items.iter().map(|_| Err(reason.clone())).collect();
         }
-        match self.guarded(|device| device.pass(&plan.items, jobs)) {
+        match self.on_threads(|device| device.pass(&plan.items, jobs)) {
             Ok(results) => results.into_iter().map(Ok).collect(),
             Err(reason) if plan.items.len() == 1 => vec![Err(reason)],
             Err(_) => {
                 let mut alone = |item: &StepItem| {
-                    let mut results = self.guarded(|device| device.pass(std::slice::from_ref(item), jobs))?;
+                    let mut results =
+                        self.on_threads(|device| device.pass(std::slice::from_ref(item), jobs))?;
                     results.pop().ok_or_else(|| "a pass over one item gave no result".to_owned())
                 };
                 plan.items.iter().map(&mut alone).collect()
@@ -57,16 +58,20 @@ impl Device {
     }
 
     /// Runs `f` on the kernel threads; a panic becomes an error.
-    fn guarded<T: Send>(
+    fn on_threads<T: Send>(
         &mut self,
         f: impl FnOnce(&mut DeviceParts<'_>) -> Result<T, String> + Send,
     ) -> Result<T, String> {
         let mut parts = DeviceParts { decoder: self.decoder.as_ref(), kv: &mut self.kv };
         let pool = &self.pool;
-        // KV half-written by a failed pass is never read: the blocks are not published and their sequence is dropped
-        catch_unwind(AssertUnwindSafe(|| pool.install(|| f(&mut parts))))
-            .unwrap_or_else(|panic| Err(message(&*panic)))
+        guarded(|| pool.install(|| f(&mut parts)))
     }
+}
+
+/// Runs `f`; a panic becomes an error. What a failed pass half wrote is never read: its blocks are not published and
+/// their sequence is dropped.
+pub(super) fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(message(&*panic)))
 }
 
 /// What a pass touches.

@@ -3,6 +3,7 @@
 use std::{
     sync::{
         Arc,
+        atomic::Ordering,
         mpsc::{Receiver, RecvError, TryRecvError},
     },
     time::Instant,
@@ -13,7 +14,7 @@ use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 use super::{
     Command, EngineConfig, EngineError, GenerateRequest, RowsOutput, RowsRequest, Shared, Token,
     jobs::{Generation, Jobs},
-    step::{Device, ItemResult},
+    step::{Device, ItemResult, guarded},
 };
 use crate::{
     ids::{BLOCK_SIZE, Depth, SeqId},
@@ -49,6 +50,15 @@ pub(super) fn spawn(
     thread.map(drop).map_err(|e| format!("cannot start the engine thread: {e}"))
 }
 
+/// Says that the engine has stopped, however it did.
+struct SignOff(Arc<Shared>);
+
+impl Drop for SignOff {
+    fn drop(&mut self) {
+        self.0.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
 struct Engine {
     n_layers: usize,
     device: Device,
@@ -61,6 +71,7 @@ struct Engine {
 impl Engine {
     /// Until every handle is gone and all work is done.
     fn run(mut self, inbox: &Receiver<Command>) {
+        let _sign = SignOff(Arc::clone(&self.shared));
         while self.receive(inbox) {
             for id in self.jobs.abandoned() {
                 self.give_up(id, &EngineError::Stopped);
@@ -95,12 +106,15 @@ impl Engine {
 
     /// With nothing in flight no KV may be held. A leak is a bug, but no reason to stop serving.
     fn check_idle(&self) {
-        let in_use = self.sched.pool().stats().in_use;
-        if in_use > 0 || !self.sched.is_idle() {
-            tracing::error!(in_use, "KV blocks are held while no request is in flight: this is a bug");
-        }
-        if let Err(error) = self.sched.pool().check() {
-            tracing::error!(error, "the KV bookkeeping contradicts itself: this is a bug");
+        let pool = self.sched.pool();
+        let broken = pool.check().err().or_else(|| {
+            let in_use = pool.stats().in_use;
+            let idle = in_use == 0 && self.sched.is_idle();
+            (!idle).then(|| format!("{in_use} KV blocks are held while no request is in flight"))
+        });
+        if let Some(error) = broken {
+            tracing::error!(error, "KV bookkeeping: this is a bug");
+            self.shared.stats().leaks += 1;
         }
     }
 
@@ -175,11 +189,12 @@ impl Engine {
     fn step(&mut self, plan: &StepPlan) {
         let now = Instant::now();
         let results = self.device.run(plan, &self.jobs);
+        self.shared.stats().steps += 1;
         let mut next = Vec::new();
         let mut failed = Vec::new();
         for (item, result) in plan.items.iter().zip(results) {
             self.count(item);
-            match result.and_then(|result| self.deliver(item, result, now)) {
+            match result.and_then(|result| guarded(|| self.deliver(item, result, now))) {
                 Ok(Some(outcome)) => next.push((item.seq, outcome)),
                 Ok(None) => {}
                 Err(reason) => failed.push((item.seq, EngineError::Failed { reason })),
@@ -220,8 +235,7 @@ impl Engine {
 
     /// Before an item's results are handed over.
     fn count(&self, item: &StepItem) {
-        let mut stats =
-            self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug");
+        let mut stats = self.shared.stats();
         let (generating, computed) = (self.jobs.generating(item.seq), (item.end - item.start) as u64);
         if item.restart {
             let hits = self.sched.cached_tokens(item.seq).unwrap_or(0) as u64;
@@ -237,13 +251,11 @@ impl Engine {
 
     fn note_stats(&self) {
         let counts = self.sched.counts();
-        let mut stats =
-            self.shared.stats.lock().expect("nothing panics while it holds the stats: this is a bug");
+        let mut stats = self.shared.stats();
         stats.running = counts.running;
         stats.waiting = counts.waiting;
         stats.preemptions = counts.preemptions;
         stats.kv = self.sched.pool().stats();
-        stats.steps += 1;
     }
 }
 

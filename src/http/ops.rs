@@ -4,10 +4,13 @@ use axum::{Json, extract::State, http::StatusCode, http::header, response::IntoR
 use serde_json::{Value, json};
 
 use super::{ApiError, AppState};
+use crate::{engine::EngineError, service::ServiceError};
 
-/// 200 only when the model can be used.
+/// 200 only when the model can be used: it is loaded and its engine works.
 pub(super) async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
-    state.served()?;
+    if !state.served()?.model.engine.is_alive() {
+        return Err(ServiceError::Engine(EngineError::Stopped).into());
+    }
     Ok(Json(json!({"status": "ok"})))
 }
 
