@@ -12,8 +12,8 @@ use qrae::{
         Batch, BatchItem, Decoder, Output,
         arch::HfConfig,
         decoder::DenseDecoder,
+        rope::{Rope, RopeScaling},
         safetensors,
-        spec::{Rope, RopeScaling},
     },
     ops::{KvStore, PageLayout, RowQuery},
 };
@@ -163,7 +163,7 @@ fn rotary_frequencies_equal_the_reference() {
         attention_factor: f32,
     }
     let file: File = serde_json::from_str(&fs::read_to_string(golden("rope.json")).unwrap()).unwrap();
-    assert_eq!(file.cases.len(), 5);
+    assert_eq!(file.cases.len(), 7);
     for case in file.cases {
         let scaling = RopeScaling::from_json(&case.rope_parameters, 4096).unwrap();
         let (got, factor) = Rope { theta: case.rope_theta, scaling }.frequencies(case.head_dim);

@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, ValueEnum, builder::FalseyValueParser};
 
-use crate::{model::spec::RopeScaling, service::LoadOptions};
+use crate::{model::rope::RopeScaling, service::LoadOptions};
 
 /// The model used when none is named.
 pub(super) const DEFAULT_MODEL: &str = "qwen2.5-coder-0.5b-instruct";

@@ -53,7 +53,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let mut page = Page { out: &mut out, screen: Screen::stdout(), story: &story };
     page.opening()?;
     let ready = load::load(&args.model, &args.engine.options(), true)?;
-    if ready.model.head_sets.is_empty() {
+    if ready.model.head_sets.default_set().is_err() {
         bail!("{} has no head set, so it cannot score; run the demo without --model", args.model.model);
     }
     page.model(&ready)?;

@@ -38,23 +38,23 @@ fn entry(served: &Served) -> Value {
     })
 }
 
-/// The head sets that fit the model, the default one first.
+/// The head sets that fit the model.
 pub(super) async fn head_sets(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let served = state.served()?;
     let model = &served.model;
-    let entry = |(i, set): (usize, &HeadSet)| {
+    let entry = |(set, default): (&HeadSet, bool)| {
         json!({
             "id": set.name(),
             "object": "qrae.head_set",
             "label": set.label(),
             "hash": set.hash(),
-            "default": i == 0,
+            "default": default,
             "heads": set.heads(),
             "method": set.default_method(),
             "standing": set.standing(),
             "provenance": set.provenance(),
         })
     };
-    let data: Vec<Value> = model.head_sets.iter().enumerate().map(entry).collect();
+    let data: Vec<Value> = model.head_sets.iter().map(entry).collect();
     Ok(Json(json!({"object": "list", "model": model.id, "prompt_hash": model.prompt_hash, "data": data})))
 }

@@ -8,8 +8,9 @@ use super::{
     decoder::DenseDecoder,
     gguf::GgufFile,
     gguf_weights::GgufWeights,
+    rope::RopeScaling,
     safetensors::{SafetensorsFolder, read_spec},
-    spec::{DecoderSpec, RopeScaling},
+    spec::DecoderSpec,
     weights::Weights,
 };
 

@@ -11,6 +11,7 @@ pub mod gguf;
 pub mod gguf_weights;
 pub mod load;
 pub mod mapped;
+pub mod rope;
 pub mod safetensors;
 pub mod spec;
 pub mod weights;

@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 
 use super::generate::control_texts;
+use super::heads::HeadSets;
 use crate::{
     engine::{EngineConfig, EngineHandle},
     hub::ModelFiles,
     ids::{BLOCK_SIZE, TokenId},
     model::{
         DecoderSpec, LoadError,
-        card::{ModelCard, shipped_head_sets},
+        card::ModelCard,
         gguf::{GgufError, GgufFile},
         load,
-        spec::RopeScaling,
+        rope::RopeScaling,
     },
     ops::{KvStore, PageLayout},
     prompt::{
@@ -21,7 +22,7 @@ use crate::{
         template::{CHATML, ChatTemplate, RenderInput, TemplateError},
     },
     sched::SchedConfig,
-    score::heads::{HeadSet, HeadSetError, HeadTarget, RawHeadSet},
+    score::heads::{HeadSetError, HeadTarget},
     text::{Tokenizer, TokenizerError},
 };
 
@@ -92,6 +93,16 @@ pub enum ServeError {
         /// Rows of the embedding.
         model: usize,
     },
+    /// A length that was asked for cannot be served.
+    #[error("--max-model-len {asked} is more than the {limit} tokens that {of}")]
+    TooLong {
+        /// Tokens asked for.
+        asked: usize,
+        /// Most tokens there can be.
+        limit: usize,
+        /// What limits them.
+        of: &'static str,
+    },
     /// The tokenizer refused one of the template's own pieces.
     #[error(transparent)]
     Encode(#[from] EncodeError),
@@ -117,8 +128,8 @@ pub struct ServedModel {
     pub score_prompt: ScorePrompt,
     /// Hash of the scoring prompt.
     pub prompt_hash: String,
-    /// Head sets that fit, the default one first.
-    pub head_sets: Vec<HeadSet>,
+    /// Head sets that fit.
+    pub head_sets: HeadSets,
     /// Tokens that end a generation.
     pub stop_tokens: Vec<TokenId>,
     /// Longest prompt plus answer, in tokens.
@@ -168,14 +179,12 @@ impl ServedModel {
             prompt_hash: &prompt_hash,
             tokenizer_hash: tokenizer.hash(),
         };
-        let head_sets = head_sets(card, options, &target)?;
+        let head_sets = HeadSets::load(card, options.head_set.as_ref(), &target)?;
         let stops = card.map_or(&[][..], |c| &c.stop_tokens).iter().filter_map(|t| tokenizer.token_to_id(t));
         let mut stop_tokens: Vec<TokenId> = tokenizer.eos_ids().iter().copied().chain(stops).collect();
         stop_tokens.sort_unstable();
         stop_tokens.dedup();
-        let max_model_len = options.max_model_len.unwrap_or(spec.max_context).min(spec.max_context);
-        let config = engine_config(&spec, max_model_len, options);
-        let max_model_len = max_model_len.min(config.kv_blocks * BLOCK_SIZE);
+        let (max_model_len, config) = lengths(&spec, options)?;
         let engine = EngineHandle::start(decoder, &config).map_err(ServeError::Engine)?;
         Ok(Self {
             id,
@@ -238,25 +247,19 @@ fn pieces(
     Ok(TemplatePieces { before, after, bos })
 }
 
-/// The file named on the command line, or the shipped sets of this model; the default one first.
-fn head_sets(
-    card: Option<&ModelCard>,
-    options: &LoadOptions,
-    target: &HeadTarget<'_>,
-) -> Result<Vec<HeadSet>, ServeError> {
-    if let Some(file) = &options.head_set {
-        let name = file.file_stem().map_or_else(|| "heads".into(), |s| s.to_string_lossy().into_owned());
-        return Ok(vec![RawHeadSet::parse(&name, &read(file)?)?.check(target)?]);
+/// The longest prompt plus answer, and an engine that holds it. A length that was asked for is granted or refused.
+fn lengths(spec: &DecoderSpec, options: &LoadOptions) -> Result<(usize, EngineConfig), ServeError> {
+    let limit = options.rope_scaling.as_ref().map_or(spec.max_context, |r| r.stretched(spec.max_context));
+    let asked = options.max_model_len.unwrap_or(limit);
+    if asked > limit {
+        return Err(ServeError::TooLong { asked, limit, of: "the model was made for" });
     }
-    let Some(card) = card else { return Ok(Vec::new()) };
-    let mut sets = Vec::new();
-    for raw in shipped_head_sets() {
-        if raw.model.as_deref() == Some(card.id.as_str()) {
-            sets.push(raw.check(target)?);
-        }
+    let config = engine_config(spec, asked, options);
+    let pool = config.kv_blocks * BLOCK_SIZE;
+    if asked > pool && options.max_model_len.is_some() {
+        return Err(ServeError::TooLong { asked, limit: pool, of: "the KV pool (--kv-tokens) holds" });
     }
-    sets.sort_by_key(|set| card.default_head_set.as_deref() != Some(set.name()));
-    Ok(sets)
+    Ok((asked.min(pool), config))
 }
 
 /// Sizes that fit the machine where the options leave them open.

@@ -5,9 +5,11 @@
 mod admission;
 mod error;
 pub mod generate;
+mod heads;
 pub mod load;
 pub mod score;
 
 pub use admission::{Admission, Permit};
 pub use error::ServiceError;
+pub use heads::HeadSets;
 pub use load::{LoadOptions, ServedModel};

@@ -14,6 +14,9 @@ use crate::{
     },
 };
 
+/// Most queries of one request: each holds rows over all candidates until the last one is read.
+pub const MAX_QUERIES: usize = 512;
+
 /// What is to be scored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScoreJob {
@@ -158,6 +161,11 @@ impl ServedModel {
         if job.queries.is_empty() {
             return Err(ServiceError::invalid("query", "at least one query is needed"));
         }
+        if job.queries.len() > MAX_QUERIES {
+            let reason =
+                format!("{} are too many for one request; send at most {MAX_QUERIES}", job.queries.len());
+            return Err(ServiceError::invalid("queries", &reason));
+        }
         let (heads, head_set, default) = self.heads(&job.heads)?;
         let method = Method {
             statistic: job.statistic.unwrap_or(default.statistic),
@@ -171,25 +179,9 @@ impl ServedModel {
 
     /// The heads to read, what to call them, and the method they were chosen with.
     fn heads(&self, choice: &HeadChoice) -> Result<(Vec<HeadRef>, String, Method), ServiceError> {
-        let known = || {
-            let names: Vec<&str> = self.head_sets.iter().map(|s| s.name()).collect();
-            if names.is_empty() {
-                "none for this model; pass heads: [\"L16H7\", …]".into()
-            } else {
-                names.join(", ")
-            }
-        };
-        let unknown = |name: &str| ServiceError::Unknown {
-            field: "head_set".into(),
-            name: name.into(),
-            known: known(),
-        };
         let set = match choice {
-            HeadChoice::Default => self.head_sets.first().ok_or_else(|| unknown("default"))?,
-            HeadChoice::Named(name) => {
-                let fits = |s: &&crate::score::heads::HeadSet| s.name() == name || s.label() == *name;
-                self.head_sets.iter().find(fits).ok_or_else(|| unknown(name))?
-            }
+            HeadChoice::Default => self.head_sets.default_set()?,
+            HeadChoice::Named(name) => self.head_sets.named(name)?,
             HeadChoice::Heads(heads) => return self.custom_heads(heads),
         };
         Ok((set.heads().to_vec(), set.label(), set.default_method()))

@@ -59,6 +59,8 @@ def rope():
     for dim, theta, p in [
         (128, 1e6, dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32768)),
         (64, 1e4, dict(rope_type="yarn", factor=16.0, original_max_position_embeddings=4096, beta_fast=24.0, beta_slow=2.0, attention_factor=1.25)),
+        (64, 1e4, dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=4096, truncate=False)),
+        (64, 1e4, dict(rope_type="yarn", factor=40.0, original_max_position_embeddings=4096, mscale=1.0, mscale_all_dim=0.8)),
         (128, 5e5, dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)),
         (64, 1e4, dict(rope_type="linear", factor=2.5)),
         (64, 1e5, dict(rope_type="default")),

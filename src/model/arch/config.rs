@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::model::spec::{DecoderSpec, Rope, RopeScaling};
+use crate::model::{
+    rope::{Rope, RopeScaling},
+    spec::DecoderSpec,
+};
 
 /// A parsed `config.json`; keys that no dense decoder needs are ignored.
 #[derive(Clone, Debug, Deserialize)]

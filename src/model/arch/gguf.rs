@@ -2,8 +2,11 @@
 
 use crate::model::{
     gguf::{FromValue, GgufError, GgufFile},
-    spec::{DecoderSpec, Rope, RopeScaling},
     weights::LoadError,
+    {
+        rope::{Rope, RopeScaling, Yarn},
+        spec::DecoderSpec,
+    },
 };
 
 /// Sizes common to all dense decoders, and which optional tensors there are.
@@ -98,15 +101,18 @@ fn scaling(file: &GgufFile, head_dim: usize) -> Result<RopeScaling, LoadError> {
             let factor = factor()?;
             let original = optional::<u64>(file, "rope.scaling.original_context_length")?;
             let context = file.get::<u64>(&file.arch_key("context_length")?)?;
-            let default = if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 };
-            Ok(RopeScaling::Yarn {
+            let usual = if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 };
+            Ok(RopeScaling::Yarn(Yarn {
                 factor,
                 original_max_position_embeddings: original.unwrap_or(context) as usize,
-                beta_fast: number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
-                beta_slow: number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+                beta_fast: number("rope.scaling.yarn_beta_fast")?,
+                beta_slow: number("rope.scaling.yarn_beta_slow")?,
                 // the file's factor multiplies the usual one
-                attention_factor: number("rope.scaling.attn_factor")?.map(|f| f * default),
-            })
+                attention_factor: number("rope.scaling.attn_factor")?.map(|f| f * usual),
+                mscale: None,
+                mscale_all_dim: None,
+                truncate: None,
+            }))
         }
         Some(other) => {
             let reason = format!("{other:?} is not supported; supported are none, linear, yarn");

@@ -1,0 +1,127 @@
+//! The ops on tensors against their slow twins: writes, copies and attention rows over scrambled pages, and refusals.
+#![allow(clippy::unwrap_used)]
+
+use candle_core::{Device, Tensor};
+use qrae::{
+    ids::{BLOCK_SIZE, BlockId, Span},
+    ops::{AttentionItem, KvStore, PageLayout, RowQuery, Slot, reference},
+};
+
+fn values(n: usize, seed: u32) -> Vec<f32> {
+    let mut x = seed.wrapping_mul(747_796_405).wrapping_add(1);
+    (0..n)
+        .map(|i| {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let v = (x >> 8) as f32 / (1u32 << 22) as f32 - 2.0;
+            if i % 53 == 7 { v * 6.0 } else { v }
+        })
+        .collect()
+}
+
+/// A sequence of `len` tokens in scrambled pages of a pool that is full of what others left.
+struct Case {
+    kv: KvStore,
+    layout: PageLayout,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    table: Vec<BlockId>,
+}
+
+fn case(len: usize, n_kv_heads: usize, head_dim: usize) -> Case {
+    let layout = PageLayout { n_kv_heads, head_dim };
+    let blocks = len.div_ceil(BLOCK_SIZE);
+    let mut kv = KvStore::new(2, blocks + 3, layout, &Device::Cpu).unwrap();
+    let width = n_kv_heads * head_dim;
+    let tensor = |data: &[f32]| {
+        Tensor::from_slice(data, (data.len() / width, n_kv_heads, head_dim), &Device::Cpu).unwrap()
+    };
+    for block in 0..blocks + 3 {
+        let slots: Vec<Slot> =
+            (0..BLOCK_SIZE).map(|slot| Slot { block: BlockId(block as u32), slot }).collect();
+        let left = tensor(&vec![f32::NAN; BLOCK_SIZE * width]);
+        kv.write_k(1, &slots, &left).unwrap();
+        kv.write_v(1, &slots, &left).unwrap();
+    }
+    let table: Vec<BlockId> = (0..blocks).rev().map(|b| BlockId(b as u32 + 2)).collect();
+    let slots: Vec<Slot> =
+        (0..len).map(|p| Slot { block: table[p / BLOCK_SIZE], slot: p % BLOCK_SIZE }).collect();
+    let (k, v) = (values(len * width, 1), values(len * width, 2));
+    kv.write_k(1, &slots, &tensor(&k)).unwrap();
+    kv.write_v(1, &slots, &tensor(&v)).unwrap();
+    Case { kv, layout, k, v, table }
+}
+
+#[test]
+fn attention_rows_equal_the_slow_rows() {
+    for (len, n_kv_heads, group, head_dim) in
+        [(1, 1, 1, 16), (33, 2, 3, 24), (100, 2, 7, 64), (97, 1, 16, 80)]
+    {
+        let c = case(len, n_kv_heads, head_dim);
+        let spans = match len {
+            1 => vec![Span::new(0, 1)],
+            33 => vec![Span::new(0, 1), Span::new(30, 33)],
+            _ => vec![Span::new(3, 4), Span::new(31, 64), Span::new(65, 96)],
+        };
+        let positions: Vec<usize> = spans.iter().flat_map(|s| s.range()).collect();
+        let heads: Vec<usize> = (0..n_kv_heads * group).collect();
+        let kv_heads: Vec<usize> = heads.iter().map(|h| h / group).collect();
+        let q = values(2 * heads.len() * head_dim, 3);
+        let tensor = Tensor::from_slice(&q, (2, heads.len(), head_dim), &Device::Cpu).unwrap();
+        let query = RowQuery { kv_heads: &kv_heads, table: &c.table, candidates: &spans };
+        let got = c.kv.attention_rows(1, &tensor, &query).unwrap();
+        assert_eq!(got.len(), 2 * heads.len() * positions.len());
+        for (i, row) in got.chunks_exact(positions.len()).enumerate() {
+            let q = &q[i * head_dim..][..head_dim];
+            let want = reference::attention_row(q, &c.k, kv_heads[i % heads.len()], n_kv_heads, &positions);
+            assert!((row.iter().map(|&a| f64::from(a)).sum::<f64>() - 1.0).abs() < 1e-5);
+            for (got, want) in row.iter().zip(&want) {
+                assert!((f64::from(*got) - want).abs() < 2e-6, "{len} {head_dim} row {i}: {got} {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_reads_only_what_the_sequence_wrote_and_copies_are_copies() {
+    let mut c = case(70, 2, 32);
+    let q = values(70 * 6 * 32, 4);
+    let tensor = Tensor::from_slice(&q, (70, 6, 32), &Device::Cpu).unwrap();
+    let truth = reference::attention(&q, &c.k, &c.v, 6, 2, 32);
+    let run = |c: &Case, table: &[BlockId]| -> Vec<f32> {
+        let item = AttentionItem { first_row: 0, rows: 70, first_position: 0, table: table.to_vec() };
+        c.kv.attention(1, &tensor, &[item]).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    };
+    let out = run(&c, &c.table);
+    for (got, want) in out.iter().zip(&truth) {
+        assert!((f64::from(*got) - want).abs() < 2e-5, "{got} {want}");
+    }
+    // the last block, copied over one that was full of nothing, serves as well
+    let mut forked = c.table.clone();
+    c.kv.copy_block(forked[2], BlockId(0)).unwrap();
+    forked[2] = BlockId(0);
+    assert_eq!(run(&c, &forked), out);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let mut c = case(40, 2, 16);
+    let tensor = |n: usize| Tensor::zeros((n, 2, 16), candle_core::DType::F32, &Device::Cpu).unwrap();
+    let slot = |block, slot| Slot { block: BlockId(block), slot };
+    let error = |r: candle_core::Result<()>| r.unwrap_err().to_string();
+    assert!(error(c.kv.write_k(0, &[slot(99, 0)], &tensor(1))).contains("kv write"));
+    assert!(error(c.kv.write_v(0, &[slot(0, 32)], &tensor(1))).contains("kv write"));
+    assert!(error(c.kv.write_k(0, &[slot(0, 0)], &tensor(2))).contains("kv write"));
+    let rows = |table: &[BlockId], end| {
+        let query = RowQuery { kv_heads: &[0, 1], table, candidates: &[Span::new(0, end)] };
+        c.kv.attention_rows(1, &tensor(1), &query).map(drop)
+    };
+    assert!(rows(&c.table, 40).is_ok());
+    assert!(error(rows(&c.table, 65)).contains("attention rows"));
+    assert!(error(rows(&[BlockId(99)], 5)).contains("attention rows"));
+    let item = |rows, table: Vec<BlockId>| AttentionItem { first_row: 0, rows, first_position: 39, table };
+    let attend = |item| c.kv.attention(1, &tensor(1), &[item]).map(drop);
+    assert!(attend(item(1, c.table.clone())).is_ok());
+    assert!(error(attend(item(2, c.table.clone()))).contains("attention"));
+    assert!(error(attend(item(1, c.table[..1].to_vec()))).contains("attention"));
+    assert!(c.layout.k_page() > 0);
+}
