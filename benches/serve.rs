@@ -23,7 +23,12 @@ fn tokens(n: usize, seed: u32) -> Vec<TokenId> {
 fn start(file: &PathBuf, prefix_cache: bool, early_exit: bool) -> EngineHandle {
     let decoder = load::gguf(&GgufFile::open(file).unwrap(), None).unwrap();
     let threads = std::thread::available_parallelism().unwrap().get();
-    let sched = SchedConfig { max_batched_tokens: 1024, prefill_chunk: 512, max_sequences: 16 };
+    let sched = SchedConfig {
+        max_batched_tokens: 1024,
+        prefill_chunk: 512,
+        prefill_beside_decode: 64,
+        max_sequences: 16,
+    };
     let config = EngineConfig { kv_blocks: 512, sched, threads, prefix_cache, early_exit };
     EngineHandle::start(decoder, &config).unwrap()
 }

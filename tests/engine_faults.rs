@@ -76,7 +76,12 @@ fn reason(error: EngineError) -> String {
 
 #[test]
 fn a_panic_fails_its_own_request_and_nobody_elses() {
-    let small = SchedConfig { max_batched_tokens: 64, prefill_chunk: 16, max_sequences: 16 };
+    let small = SchedConfig {
+        max_batched_tokens: 64,
+        prefill_chunk: 16,
+        prefill_beside_decode: 20,
+        max_sequences: 16,
+    };
     for config in [roomy(), EngineConfig { sched: small, ..roomy() }] {
         let engine = faulty(&config);
         let good = generate_request(tokens(40, 1), 20);
@@ -182,7 +187,7 @@ proptest! {
         kv_blocks in 6usize..20, budget in 1usize..64,
         mix in proptest::collection::vec((0u32..6, 1usize..60, 0usize..12, any::<bool>()), 1..10),
     ) {
-        let sched = SchedConfig { max_batched_tokens: budget, prefill_chunk: 24, max_sequences: 5 };
+        let sched = SchedConfig { max_batched_tokens: budget, prefill_chunk: 24, prefill_beside_decode: 5, max_sequences: 5 };
         let engine = faulty(&EngineConfig { kv_blocks, sched, ..roomy() });
         let mut streams = Vec::new();
         let mut scores = Vec::new();

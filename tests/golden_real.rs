@@ -273,7 +273,12 @@ fn the_contract_holds_on_a_real_model() {
         all
     };
     let truth = run(EngineConfig { prefix_cache: false, early_exit: false, threads: 1, ..roomy() }, 1);
-    let chunk = |n| qrae::sched::SchedConfig { max_batched_tokens: n, prefill_chunk: n, max_sequences: 8 };
+    let chunk = |n| qrae::sched::SchedConfig {
+        max_batched_tokens: n,
+        prefill_chunk: n,
+        prefill_beside_decode: n,
+        max_sequences: 8,
+    };
     for config in
         [roomy(), EngineConfig { sched: chunk(64), ..roomy() }, EngineConfig { sched: chunk(7), ..roomy() }]
     {

@@ -178,7 +178,15 @@ fn configs() -> impl Strategy<Value = (SchedConfig, usize)> {
     let chunk = prop_oneof![1..4usize, 1..80usize];
     (budget, chunk, 2..8usize, 5..13usize).prop_map(
         |(max_batched_tokens, prefill_chunk, max_sequences, n_blocks)| {
-            (SchedConfig { max_batched_tokens, prefill_chunk, max_sequences }, n_blocks)
+            (
+                SchedConfig {
+                    max_batched_tokens,
+                    prefill_chunk,
+                    prefill_beside_decode: prefill_chunk,
+                    max_sequences,
+                },
+                n_blocks,
+            )
         },
     )
 }

@@ -49,6 +49,10 @@ pub(super) struct EngineArgs {
     /// Most prompt tokens of one request in one step [default: 512]
     #[arg(long, env = "QRAE_PREFILL_CHUNK", value_name = "TOKENS")]
     prefill_chunk: Option<NonZeroUsize>,
+    /// Most prompt tokens of one step while some answer is being generated: bounds the pause between its tokens
+    /// [default: 64]
+    #[arg(long, env = "QRAE_PREFILL_BESIDE_DECODE", value_name = "TOKENS")]
+    prefill_beside_decode: Option<NonZeroUsize>,
     /// Most sequences that run at once [default: 64]
     #[arg(long, env = "QRAE_MAX_NUM_SEQS", value_name = "N")]
     max_num_seqs: Option<NonZeroUsize>,
@@ -77,6 +81,7 @@ impl EngineArgs {
             kv_tokens: plain(self.kv_tokens),
             max_batched_tokens: plain(self.max_num_batched_tokens),
             prefill_chunk: plain(self.prefill_chunk),
+            prefill_beside_decode: plain(self.prefill_beside_decode),
             max_sequences: plain(self.max_num_seqs),
             no_prefix_cache: self.no_prefix_caching,
             no_early_exit: self.no_early_exit,

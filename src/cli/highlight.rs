@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::terminal::{Flow, Screen};
+use super::terminal::{Flow, Screen, harmless};
 use crate::service::score::TokenResponse;
 
 /// A word and the response of its tokens together.
@@ -65,9 +65,10 @@ pub(super) struct Look {
 pub(super) fn print(out: &mut impl Write, look: Look, words: &[Word<'_>], total: f64) -> io::Result<()> {
     let mut flow = Flow::new(out, look.screen.width, look.indent);
     for word in words {
+        let text = harmless(word.text);
         match level(word.response, total) {
-            0 if look.faint => flow.word(&look.screen.dim(word.text))?,
-            level => flow.word(&mark(look.screen, word.text, level))?,
+            0 if look.faint => flow.word(&look.screen.dim(&text))?,
+            level => flow.word(&mark(look.screen, &text, level))?,
         }
     }
     flow.finish()

@@ -1,6 +1,6 @@
 //! `qrae serve`: the HTTP server around one model, from the first 503 to the last answer.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -51,11 +51,14 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "QRAE_MAX_CONCURRENT_REQUESTS", value_name = "N", default_value = "256")]
     max_concurrent_requests: NonZeroUsize,
     /// Longest request body; longer ones are answered 413
-    #[arg(long, env = "QRAE_MAX_BODY_BYTES", value_name = "BYTES", default_value = "33554432")]
+    #[arg(long, env = "QRAE_MAX_BODY_BYTES", value_name = "BYTES", default_value = "4194304")]
     max_body_bytes: NonZeroUsize,
     /// Take chat templates from requests; only for callers you trust, as a template can take the server's memory
     #[arg(long, env = "QRAE_TRUST_REQUEST_CHAT_TEMPLATE")]
     trust_request_chat_template: bool,
+    /// Seconds that requests in progress get to finish after Ctrl-C or SIGTERM
+    #[arg(long, env = "QRAE_SHUTDOWN_TIMEOUT", value_name = "SECONDS", default_value_t = 30)]
+    shutdown_timeout: u64,
     /// Form of the log on stderr
     #[arg(long, env = "QRAE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
@@ -85,6 +88,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let address = listener.local_addr().context("the listener has no address")?;
     tracing::info!("listening on http://{address}; loading {}", args.model.model);
     warn_if_open(&args, address);
+    let deadline = Duration::from_secs(args.shutdown_timeout);
     let (stop, stopped) = oneshot::channel::<()>();
     let until_stopped = async {
         // a dropped sender means the same
@@ -105,6 +109,11 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     drop(stop);
     tokio::select! {
         served = server => served.context("the server ended early")?.context("the server failed"),
+        // a client that never finishes its request must not hold up the shutdown
+        () = tokio::time::sleep(deadline) => {
+            tracing::warn!("not all connections were done after {} s", deadline.as_secs());
+            Ok(())
+        }
         signal = stop_signal() => signal,
     }
 }

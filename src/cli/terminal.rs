@@ -1,5 +1,6 @@
 //! What stdout is, and text that fits it.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use console::{Term, measure_text_width};
@@ -117,6 +118,16 @@ impl<W: Write> Flow<W> {
     }
 }
 
+/// `text` with what would command a terminal made visible: control characters, and marks that turn the direction of
+/// writing. Retrieved texts may hold anything.
+pub(super) fn harmless(text: &str) -> Cow<'_, str> {
+    let commands = |c: char| {
+        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        c.is_control() || turns
+    };
+    if text.contains(commands) { text.replace(commands, "\u{fffd}").into() } else { text.into() }
+}
+
 /// `1,234` for 1234.
 pub(super) fn thousands(n: usize) -> String {
     let digits = n.to_string();
@@ -163,6 +174,15 @@ mod tests {
         let lines = String::from_utf8(out).unwrap();
         assert_eq!(lines.lines().count(), 2, "{lines:?}");
         assert_eq!(Screen { width: 12, colour: false }.bold("x"), "x");
+    }
+
+    #[test]
+    fn texts_command_no_terminal() {
+        assert_eq!(
+            harmless("a\u{1b}[31m\u{7}\u{9b}\u{202e}b\0"),
+            "a\u{fffd}[31m\u{fffd}\u{fffd}\u{fffd}b\u{fffd}"
+        );
+        assert!(matches!(harmless("é語 👩"), Cow::Borrowed(_)));
     }
 
     #[test]

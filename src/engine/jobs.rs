@@ -267,10 +267,12 @@ impl Jobs {
                 }
                 Ok(Some(next))
             }
-            Work::Read { job, .. } => {
-                let id = *job;
+            Work::Read { job, tail } => {
+                let (id, tail) = (*job, *tail);
                 let job = self.rows.get_mut(&id).expect("a reader's job is in flight: this is a bug");
-                job.cached_tokens += cached_tokens;
+                if tail == 0 {
+                    job.cached_tokens = cached_tokens;
+                }
                 job.unfinished -= 1;
                 if job.unfinished == 0 {
                     let output = job.output()?;

@@ -122,7 +122,8 @@ pub struct RowsOutput {
     pub control: Option<Rows>,
     /// Each tail's rows, averaged over its read positions.
     pub tails: Vec<Rows>,
-    /// Tokens whose KV was found in the prefix cache or shared between tails, summed over the tails' inputs.
+    /// Tokens of the first tail's input whose KV was found in the prefix cache. What the other tails share with the first
+    /// is not counted.
     pub cached_tokens: usize,
     /// Tokens that were computed, in all.
     pub computed_tokens: usize,
@@ -276,7 +277,7 @@ impl EngineHandle {
         !self.shared.stopped.load(Ordering::Relaxed)
     }
 
-    /// A snapshot taken after the latest step.
+    /// A snapshot taken when the latest step began or ended.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
         *self.shared.stats()

@@ -33,8 +33,12 @@ pub(super) fn spawn(
 ) -> Result<(), String> {
     let spec = decoder.spec();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
+    // asked for first, because a failed allocation of the pool itself would end the process
+    let bytes = KvStore::block_bytes(spec.n_layers, layout).saturating_mul(config.kv_blocks);
+    let no_room = |e: &dyn std::fmt::Display| format!("no memory for {} KV blocks: {e}", config.kv_blocks);
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|e| no_room(&e))?;
     let kv = KvStore::new(spec.n_layers, config.kv_blocks, layout, &candle_core::Device::Cpu);
-    let kv = kv.map_err(|e| format!("no memory for {} KV blocks: {e}", config.kv_blocks))?;
+    let kv = kv.map_err(|e| no_room(&e))?;
     let threads =
         rayon::ThreadPoolBuilder::new().num_threads(config.threads).thread_name(|i| format!("kernel-{i}"));
     let pool = threads.build().map_err(|e| format!("cannot start {} kernel threads: {e}", config.threads))?;
@@ -77,6 +81,7 @@ impl Engine {
                 self.give_up(id, &EngineError::Stopped);
             }
             let plan = self.sched.plan();
+            self.note_stats();
             if plan.items.is_empty() {
                 self.give_up_all();
             } else {

@@ -81,7 +81,8 @@ impl From<ServiceError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if self.status.is_server_error() {
+        // a model that is still being loaded is no fault, and probes ask often
+        if self.status.is_server_error() && self.code != Some("loading") {
             tracing::error!(status = self.status.as_u16(), "{}", self.message);
         }
         let mut response = (self.status, axum::Json(self.body())).into_response();

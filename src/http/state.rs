@@ -26,11 +26,11 @@ pub struct ServerOptions {
 }
 
 impl Default for ServerOptions {
-    /// Open, bodies up to 32 MiB, 256 requests, no templates from requests.
+    /// Open, bodies up to 4 MiB, 256 requests, no templates from requests.
     fn default() -> Self {
         Self {
             api_keys: Vec::new(),
-            max_body_bytes: 32 << 20,
+            max_body_bytes: 4 << 20,
             max_requests: 256,
             trust_request_chat_template: false,
         }

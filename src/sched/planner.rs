@@ -46,6 +46,9 @@ impl Scheduler {
         let budget = self.config.max_batched_tokens;
         let mut draft = Draft { budget, copies: Vec::new(), ends: BTreeMap::new(), preempted: false };
         self.plan_running(&mut draft, true);
+        if !draft.ends.is_empty() {
+            draft.budget = draft.budget.min(self.config.prefill_beside_decode);
+        }
         self.plan_running(&mut draft, false);
         // Who was just preempted would come straight back.
         if !draft.preempted {

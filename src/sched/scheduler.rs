@@ -25,6 +25,9 @@ pub struct SchedConfig {
     pub max_batched_tokens: usize,
     /// Most prefill tokens of one sequence in one step.
     pub prefill_chunk: usize,
+    /// Most prefill tokens, all sequences together, of a step in which some sequence decodes: what bounds the time
+    /// between two tokens of a chat while long prompts are computed.
+    pub prefill_beside_decode: usize,
     /// Most running sequences. Whatever it is, no more than `max_batched_tokens` run, so that each can decode.
     pub max_sequences: usize,
 }
@@ -83,6 +86,7 @@ impl Scheduler {
         let config = SchedConfig {
             max_batched_tokens: config.max_batched_tokens.max(1),
             prefill_chunk: config.prefill_chunk.max(1),
+            prefill_beside_decode: config.prefill_beside_decode.max(1),
             max_sequences: config.max_sequences.max(1),
         };
         Self {

@@ -9,7 +9,12 @@ use crate::{
 const DEPTH: Depth = Depth(9);
 
 fn scheduler(n_blocks: usize, max_batched_tokens: usize, prefill_chunk: usize) -> Scheduler {
-    let config = SchedConfig { max_batched_tokens, prefill_chunk, max_sequences: 16 };
+    let config = SchedConfig {
+        max_batched_tokens,
+        prefill_chunk,
+        prefill_beside_decode: max_batched_tokens,
+        max_sequences: 16,
+    };
     Scheduler::new(config, KvPool::new(n_blocks))
 }
 
@@ -59,6 +64,24 @@ fn step(sched: &mut Scheduler, token: TokenId, done: &[u64]) -> StepPlan {
     let plan = sched.plan();
     settle(sched, &plan, token, done);
     plan
+}
+
+#[test]
+fn a_long_prompt_beside_a_chat_comes_in_small_pieces() {
+    let config = SchedConfig {
+        max_batched_tokens: 256,
+        prefill_chunk: 128,
+        prefill_beside_decode: 10,
+        max_sequences: 16,
+    };
+    let mut sched = Scheduler::new(config, KvPool::new(64));
+    sched.add(chat(1, 5, 3)).unwrap();
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(1, 0, 5)]);
+    sched.add(rows(2, 300, 290)).unwrap();
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(1, 5, 6), (2, 0, 10)]);
+    assert_eq!(ranges(&step(&mut sched, 7, &[1])), [(1, 6, 7), (2, 10, 20)]);
+    // the chat is over: whole chunks again
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(2, 20, 148)]);
 }
 
 #[test]

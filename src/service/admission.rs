@@ -23,6 +23,7 @@ impl Admission {
     /// At most `limit` requests at once, counting queued ones.
     #[must_use]
     pub fn new(limit: usize) -> Self {
+        let limit = limit.min(Semaphore::MAX_PERMITS);
         Self { permits: Arc::new(Semaphore::new(limit)), limit }
     }
 

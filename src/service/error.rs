@@ -14,7 +14,7 @@ pub enum ServiceError {
         reason: String,
     },
     /// Prompt (and answer) would not fit the model.
-    #[error("{field}: the prompt has {prompt} tokens and asks for {new} more, together {}; the limit is {limit}", prompt + new)]
+    #[error("{field}: the prompt has {prompt} tokens{}; the limit is {limit}", asked(*prompt, *new))]
     TooLong {
         /// The field that holds the long part.
         field: String,
@@ -44,6 +44,10 @@ pub enum ServiceError {
     /// The engine could not do it.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+fn asked(prompt: usize, new: usize) -> String {
+    if new == 0 { String::new() } else { format!(" and asks for {new} more, together {}", prompt + new) }
 }
 
 impl ServiceError {

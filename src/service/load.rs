@@ -43,6 +43,8 @@ pub struct LoadOptions {
     pub max_batched_tokens: Option<usize>,
     /// Prefill tokens of one sequence in one step.
     pub prefill_chunk: Option<usize>,
+    /// Prefill tokens of a step in which some sequence decodes.
+    pub prefill_beside_decode: Option<usize>,
     /// Sequences that run at once.
     pub max_sequences: Option<usize>,
     /// Turns the prefix cache off.
@@ -276,6 +278,7 @@ fn engine_config(spec: &DecoderSpec, max_model_len: usize, options: &LoadOptions
         sched: SchedConfig {
             max_batched_tokens: options.max_batched_tokens.unwrap_or(1024),
             prefill_chunk: options.prefill_chunk.unwrap_or(512),
+            prefill_beside_decode: options.prefill_beside_decode.unwrap_or(64),
             max_sequences: options.max_sequences.unwrap_or(64),
         },
         threads: threads.max(1),

@@ -104,15 +104,17 @@ pub struct TokenResponse {
     pub per_head: Vec<f64>,
 }
 
-/// What a scoring request cost, in tokens.
+/// What a scoring request cost, in tokens: `prompt = computed + cached + shared`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScoreUsage {
     /// The inputs as the paper counts them: per query the query-conditioned input, and its control where there is one.
     pub prompt_tokens: usize,
-    /// Tokens found in the prefix cache, or shared between tails of this request.
+    /// Tokens found in the prefix cache of earlier requests.
     pub cached_tokens: usize,
     /// Tokens that were computed.
     pub computed_tokens: usize,
+    /// Tokens that one of this request's inputs has from another of them.
+    pub shared_tokens: usize,
 }
 
 /// Where the time went, in seconds.
@@ -240,7 +242,8 @@ impl ServedModel {
         let longest = prompt.tails.iter().map(input).max().unwrap_or(0);
         if longest > self.max_model_len {
             let limit = self.max_model_len;
-            return Err(ServiceError::TooLong { field: "chunks".into(), prompt: longest, new: 0, limit });
+            let field = if prompt.prefix.len() > limit { "chunks" } else { "query" };
+            return Err(ServiceError::TooLong { field: field.into(), prompt: longest, new: 0, limit });
         }
         let n = job.queries.len();
         let control = match method.control {
@@ -285,6 +288,7 @@ fn answer(job: &ScoreJob, plan: Plan, output: Option<RowsOutput>) -> Result<Scor
         timings.prefill = output.computed.as_secs_f64();
         usage.cached_tokens = output.cached_tokens;
         usage.computed_tokens = output.computed_tokens;
+        usage.shared_tokens = usage.prompt_tokens.saturating_sub(usage.cached_tokens + usage.computed_tokens);
         let control = match method.control {
             Control::QueryFree => output.control.as_ref(),
             Control::NullQuery => output.tails.last(),

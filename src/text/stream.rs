@@ -78,7 +78,7 @@ impl TokenStream {
 }
 
 /// The bytes of a byte-level token; a token with characters outside the alphabet stands for itself.
-fn token_bytes(token: &str) -> Vec<u8> {
+pub(super) fn token_bytes(token: &str) -> Vec<u8> {
     let byte = |c: char| match c as u32 {
         code @ 0..=0xFF if byte_to_char(code as u8) == c => Some(code as u8),
         0x100..=0x1FF => (0..=0xFF).find(|&b| byte_to_char(b) == c),

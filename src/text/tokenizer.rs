@@ -103,6 +103,16 @@ impl Tokenizer {
         self.0.parse.id_to_token(id)
     }
 
+    /// The bytes that `id` stands for in a text: with byte-level vocabularies perhaps a part of a character. Control
+    /// tokens are as they are written.
+    #[must_use]
+    pub fn token_bytes(&self, id: TokenId) -> Vec<u8> {
+        match self.id_to_token(id) {
+            Some(token) if self.is_byte_level() => super::stream::token_bytes(&token),
+            _ => self.decode(&[id], false).into_bytes(),
+        }
+    }
+
     /// The id of a vocabulary entry.
     #[must_use]
     pub fn token_to_id(&self, token: &str) -> Option<TokenId> {

@@ -30,7 +30,12 @@ pub fn tiny(folder: &str) -> Box<dyn Decoder> {
 pub fn roomy() -> EngineConfig {
     EngineConfig {
         kv_blocks: 256,
-        sched: SchedConfig { max_batched_tokens: 4096, prefill_chunk: 4096, max_sequences: 64 },
+        sched: SchedConfig {
+            max_batched_tokens: 4096,
+            prefill_chunk: 4096,
+            prefill_beside_decode: 4096,
+            max_sequences: 64,
+        },
         threads: 2,
         prefix_cache: true,
         early_exit: true,

@@ -51,6 +51,9 @@ pub(super) struct Request {
 struct Object {
     #[serde(rename = "model")]
     _model: Option<String>,
+    /// Means something to a server only.
+    #[serde(rename = "cache_salt")]
+    _cache_salt: Option<String>,
     query: Option<String>,
     queries: Option<Vec<String>>,
     chunks: Option<Vec<AnyChunk>>,
@@ -81,6 +84,7 @@ enum Item {
 
 /// Reads a file. `query` replaces the queries inside, and is what chunks without a request are scored for.
 pub(super) fn parse(file: &str, text: &str, query: Option<&str>) -> Result<Vec<Request>, InputError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let fail = |line: usize, reason: String| InputError { file: file.to_owned(), line, reason };
     let mut requests = Vec::new();
     let mut loose: Option<Request> = None;

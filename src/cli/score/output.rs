@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     cli::{
         highlight,
-        terminal::{Screen, thousands},
+        terminal::{Screen, harmless, thousands},
     },
     http::score_json,
     prompt::layout::Chunk,
@@ -37,7 +37,7 @@ impl Shown<'_> {
     /// Per query a table, best first, and what made the scores.
     pub(super) fn tables(&self, out: &mut impl Write, screen: Screen) -> io::Result<()> {
         for (text, query) in self.job.queries.iter().zip(&self.answer.queries) {
-            writeln!(out, "{}", screen.bold(text))?;
+            writeln!(out, "{}", screen.bold(&harmless(text)))?;
             writeln!(out, "{}", self.table(query, screen))?;
             if self.job.explain {
                 self.explanations(out, query, screen)?;
@@ -46,12 +46,13 @@ impl Shown<'_> {
         let answer = self.answer;
         let heads: Vec<String> = answer.heads.iter().map(ToString::to_string).collect();
         let made = format!(
-            "{} · {} · {} · {} tokens computed, {} cached or shared, {:.2} s",
+            "{} · {} · {} · {} tokens computed, {} cached, {} shared, {:.2} s",
             answer.head_set,
             heads.join(" "),
             answer.method,
             thousands(answer.usage.computed_tokens),
             thousands(answer.usage.cached_tokens),
+            thousands(answer.usage.shared_tokens),
             answer.timings.prefill
         );
         writeln!(out, "{}\n", screen.dim(&made))
@@ -84,7 +85,7 @@ impl Shown<'_> {
         writeln!(out, "\nWords that respond: {}", highlight::legend(screen))?;
         for (index, scored) in best_first(query) {
             let chunk = &self.job.chunks[index];
-            let title = screen.bold(name(chunk).unwrap_or_default());
+            let title = screen.bold(&harmless(name(chunk).unwrap_or_default()));
             writeln!(out, "{:>5}  {title}", scored.rank)?;
             let words = highlight::words(&chunk.text, scored.explained.as_deref().unwrap_or_default());
             let look = highlight::Look { screen, indent: 7, faint: false };
@@ -109,10 +110,11 @@ fn name(chunk: &Chunk) -> Option<&str> {
 /// The name and the text's beginning, on one line.
 fn first_words(chunk: &Chunk) -> String {
     let text = chunk.text.split_whitespace().take(24).collect::<Vec<_>>().join(" ");
-    match name(chunk) {
+    let whole = match name(chunk) {
         Some(name) => format!("{name}: {text}"),
         None => text,
-    }
+    };
+    harmless(&whole).into_owned()
 }
 
 fn flags(scored: &ScoredChunk) -> Vec<&'static str> {

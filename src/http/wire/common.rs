@@ -34,6 +34,9 @@ const UNSUPPORTED: [&str; 11] = [
 ];
 
 /// The fields, as sent.
+/// Most `stop_token_ids`: each is looked for after each token.
+const MAX_STOP_TOKENS: usize = 256;
+
 #[derive(Deserialize)]
 pub(in crate::http) struct Common {
     temperature: Option<f64>,
@@ -98,6 +101,10 @@ impl Common {
         }
         let stop_token_ids = match &self.stop_token_ids {
             Value::Null => Vec::new(),
+            Value::Array(ids) if ids.len() > MAX_STOP_TOKENS => {
+                let reason = format!("has {} ids, at most {MAX_STOP_TOKENS} are taken", ids.len());
+                return Err(ApiError::invalid("stop_token_ids", &reason));
+            }
             ids => token_ids(ids, "stop_token_ids")?,
         };
         Ok(GenerateOptions {
@@ -246,5 +253,6 @@ pub(in crate::http) fn stop_reason(reason: Option<&StopReason>) -> Value {
 
 /// Characters of a token's text.
 pub(in crate::http) fn token_chars(logprob: &TokenLogprob) -> usize {
-    logprob.token.chars().count()
+    // bytes that begin a character
+    logprob.bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count()
 }

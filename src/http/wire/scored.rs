@@ -47,7 +47,10 @@ pub fn score_json(
             "completion_tokens": 0,
             "total_tokens": usage.prompt_tokens,
             "computed_tokens": usage.computed_tokens,
-            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+            "prompt_tokens_details": {
+                "cached_tokens": usage.cached_tokens,
+                "shared_tokens": usage.shared_tokens,
+            },
         }),
     );
     put(

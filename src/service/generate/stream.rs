@@ -38,10 +38,10 @@ pub enum StopReason {
 /// A token's log-probability, with the most probable tokens at its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
-    /// The token's text.
+    /// The token's text; where it is no whole text, its bytes in vLLM's notation, `bytes:\\xf0\\x9f`.
     pub token: String,
-    /// The text's bytes; none where the token is a part of a character.
-    pub bytes: Option<Vec<u8>>,
+    /// The token's bytes; several tokens may make up one character.
+    pub bytes: Vec<u8>,
     /// Natural log-probability, at least -9999.
     pub logprob: f32,
     /// Best first.
@@ -270,8 +270,9 @@ impl TokenText {
     }
 
     fn logprob(&self, id: TokenId, logprob: f32, top: Vec<TokenLogprob>) -> TokenLogprob {
-        let token = self.tokenizer.decode(&[id], false);
-        let bytes = (!token.contains(char::REPLACEMENT_CHARACTER)).then(|| token.clone().into_bytes());
+        let bytes = self.tokenizer.token_bytes(id);
+        let escaped = || bytes.iter().fold("bytes:".to_owned(), |text, b| text + &format!("\\x{b:02x}"));
+        let token = std::str::from_utf8(&bytes).map_or_else(|_| escaped(), str::to_owned);
         TokenLogprob { token, bytes, logprob: logprob.max(-9999.0), top }
     }
 }
