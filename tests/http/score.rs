@@ -110,7 +110,11 @@ async fn every_method_gives_numbers_and_no_chunks_are_fine() {
     for chunks in [json!([]), json!(["", {"text": ""}])] {
         let answer = post(&app, SCORE, &request(&json!({"chunks": chunks}))).await.ok();
         assert_eq!(answer["results"].as_array().unwrap().len(), chunks.as_array().unwrap().len());
-        assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+        let usage = &answer["usage"];
+        let details = &usage["prompt_tokens_details"];
+        let sum = ["cached_tokens", "shared_tokens"].map(|n| details[n].as_u64().unwrap()).iter().sum::<u64>();
+        assert_eq!(sum + usage["computed_tokens"].as_u64().unwrap(), usage["prompt_tokens"], "{usage}");
+        assert_eq!(details["cached_tokens"], 0);
     }
 }
 

@@ -182,12 +182,13 @@ pub fn assemble(events: &[Value], n: usize) -> (Vec<String>, Vec<String>) {
 
 /// The value with what differs from run to run, or hangs on the last bits of floats, replaced by its field's name.
 pub fn masked(mut value: Value) -> Value {
-    const DIFFER: [&str; 17] = [
+    const DIFFER: [&str; 18] = [
         "id",
         "created",
         "prompt_hash",
         "cached_tokens",
         "computed_tokens",
+        "shared_tokens",
         "score",
         "mass",
         "logprob",
