@@ -34,6 +34,11 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
         &["Tensor", "axum", "hf_hub"],
     ),
     (
+        "cli",
+        &["engine", "http", "hub", "ids", "kv", "model", "prompt", "score", "service", "text"],
+        &["candle", "axum", "tokenizers::", "hf_hub"],
+    ),
+    (
         "http",
         &["engine", "ids", "kv", "prompt", "score", "service", "text"],
         &["candle", "tokenizers::", "hf_hub"],

@@ -7,6 +7,23 @@
 //! Notation used in the docs: `a(t)` is the restricted row of the query-conditioned input (the attention
 //! from the read position to candidate token `t`, normalised over all candidate tokens `C`), `b(t)` that
 //! of the control, `C_i` the tokens of chunk `i`, `n_i = |C_i|`.
+//!
+//! ```
+//! use qrae::score::{Rows, ScoreInput, Statistic, score};
+//!
+//! // one head, two chunks of two tokens: the question moves attention evenly to the second chunk
+//! let control = Rows::new(1, 4, vec![0.4, 0.4, 0.1, 0.1])?;
+//! let conditioned = Rows::new(1, 4, vec![0.1, 0.1, 0.4, 0.4])?;
+//! let scores = score(&ScoreInput {
+//!     chunk_lens: &[2, 2],
+//!     conditioned: &conditioned,
+//!     control: Some(&control),
+//!     statistic: Statistic::Entropy,
+//! })?;
+//! assert!(scores[0].value == 0.0 && scores[0].flags.no_response);
+//! assert!((scores[1].value - 1.0).abs() < 1e-12);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod heads;
 mod method;
