@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::{Path, State, rejection::PathRejection},
 };
 use serde_json::{Value, json};
 
@@ -17,9 +17,10 @@ pub(super) async fn list(State(state): State<AppState>) -> Result<Json<Value>, A
 /// The same, by its id, which may hold slashes.
 pub(super) async fn one(
     State(state): State<AppState>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     let served = state.served()?;
+    let Path(id) = id.map_err(|e| ApiError::invalid("model", &e.body_text()))?;
     if id != served.model.id {
         let known = served.model.id.clone();
         return Err(ServiceError::Unknown { field: "model".into(), name: id, known }.into());

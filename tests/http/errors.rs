@@ -152,6 +152,7 @@ async fn unknown_names_are_not_found() {
         check(&post(&app, path, &other).await, 404, "model", path);
     }
     check(&get(&app, "/v1/models/other").await, 404, "model", "models");
+    check(&get(&app, "/v1/models/%ff").await, 400, "model", "an id that is no text");
     let score = json!({"query": "q", "chunks": [], "head_set": "none"});
     check(&post(&app, SCORE, &score).await, 404, "head_set", "head set");
     let score = json!({"query": "q", "chunks": []});
