@@ -204,6 +204,23 @@ fn eight_mixed_requests_at_once_are_each_alone() {
 }
 
 #[test]
+fn rows_read_before_a_preemption_are_read_again() {
+    // a chat that was there first grows into the blocks of a scoring request that has already read its control and
+    // some of its tail
+    let sched =
+        SchedConfig { max_batched_tokens: 64, prefill_chunk: 64, prefill_beside_decode: 1, max_sequences: 4 };
+    let engine = start("llama", &EngineConfig { kv_blocks: 8, sched, ..roomy() });
+    let request = rows_request(11, &[(100, 100)], true);
+    let mut chat = engine.generate(generate_request(tokens(30, 12), 200));
+    chat[0].blocking_recv().unwrap().unwrap();
+    let pending = engine.rows(request.clone());
+    assert_eq!(collect(&mut chat[0]).unwrap().len(), 199);
+    assert_eq!(numbers(&pending.blocking_recv().unwrap().unwrap()), truth("llama", &request));
+    assert!(engine.stats().preemptions > 0, "nothing was preempted, so this proves nothing");
+    assert_idle(&engine);
+}
+
+#[test]
 fn several_continuations_share_the_prompt_and_differ_by_seed() {
     let engine = start("llama", &roomy());
     let sampling = Sampling { temperature: 1.0, seed: 40, ..Sampling::default() };
