@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use super::terminal::{Flow, Screen, harmless};
-use crate::service::score::TokenResponse;
+use crate::service::score::{QueryScores, TokenResponse};
 
-/// A word and the response of its tokens together.
+/// A word and its strongest response: of any of its tokens, in any head.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Word<'a> {
     text: &'a str,
@@ -15,13 +15,13 @@ pub(super) struct Word<'a> {
 /// How strongly a word is marked: 0 (not at all) to 3.
 type Level = usize;
 
-/// Word responses from which a level begins, as shares of all response that the question caused, over all chunks.
-const LEVELS: [f64; 3] = [0.005, 0.012, 0.03];
+/// Responses from which a level begins, in noise floors ([`floor`]). Level 1 is what the `breadth` statistic counts.
+const LEVELS: [f64; 3] = [1.0, 2.0, 4.0];
 
 /// Backgrounds from pale to strong with black letters, legible on light and dark terminals (256 colours).
 const COLOURS: [&str; 3] = ["38;5;16;48;5;230", "38;5;16;48;5;222", "1;38;5;16;48;5;214"];
 
-/// The words of `text`, each with the summed response of its tokens. `tokens` carry characters of `text`; a token
+/// The words of `text`, each with the strongest response of its tokens. `tokens` carry characters of `text`; a token
 /// over the border of two words counts for the one it ends in.
 pub(super) fn words<'a>(text: &'a str, tokens: &[TokenResponse]) -> Vec<Word<'a>> {
     let mut words = Vec::new();
@@ -39,15 +39,21 @@ pub(super) fn words<'a>(text: &'a str, tokens: &[TokenResponse]) -> Vec<Word<'a>
         let Some(span) = token.span.filter(|span| !span.is_empty()) else { continue };
         let index = ends.partition_point(|&end| end < span.end);
         if let Some(word) = words.get_mut(index) {
-            word.response += token.response;
+            word.response = token.per_head.iter().copied().fold(word.response, f64::max);
         }
     }
     words
 }
 
-/// The level of a word, given the response of all words of all chunks together.
-fn level(response: f64, total: f64) -> Level {
-    LEVELS.iter().filter(|&&from| total > 0.0 && response >= from * total).count()
+/// The noise floor `2 / |C|` of a query's chunks: twice what a token would get of evenly spread attention.
+pub(super) fn floor(query: &QueryScores) -> f64 {
+    let candidates: usize = query.chunks.iter().map(|c| c.score.n_tokens).sum();
+    2.0 / candidates.max(1) as f64
+}
+
+/// The level of a word over a noise floor.
+fn level(response: f64, floor: f64) -> Level {
+    LEVELS.iter().filter(|&&from| response > from * floor).count()
 }
 
 /// How a chunk's text is shown.
@@ -60,13 +66,13 @@ pub(super) struct Look {
     pub(super) faint: bool,
 }
 
-/// Prints a chunk's words, the responding ones marked: by colour, or in brackets where there is none. `total` is the
-/// response of all words of all chunks.
-pub(super) fn print(out: &mut impl Write, look: Look, words: &[Word<'_>], total: f64) -> io::Result<()> {
+/// Prints a chunk's words, those that respond above the noise floor marked: by colour, or in brackets where there is
+/// none.
+pub(super) fn print(out: &mut impl Write, look: Look, words: &[Word<'_>], floor: f64) -> io::Result<()> {
     let mut flow = Flow::new(out, look.screen.width, look.indent);
     for word in words {
         let text = harmless(word.text);
-        match level(word.response, total) {
+        match level(word.response, floor) {
             0 if look.faint => flow.word(&look.screen.dim(&text))?,
             level => flow.word(&mark(look.screen, &text, level))?,
         }
@@ -84,12 +90,13 @@ pub(super) fn legend(screen: Screen) -> String {
     }
 }
 
-/// A little is not worth brackets: they would be everywhere.
+/// One pair of brackets, two for the strongest.
 fn mark(screen: Screen, word: &str, level: Level) -> String {
     match (screen.colour, level) {
-        (_, 0) | (false, 1) => word.to_owned(),
+        (_, 0) => word.to_owned(),
         (true, _) => screen.styled(word, COLOURS[level - 1]),
-        (false, _) => format!("{}{word}{}", "[".repeat(level - 1), "]".repeat(level - 1)),
+        (false, 3) => format!("[[{word}]]"),
+        (false, _) => format!("[{word}]"),
     }
 }
 
@@ -108,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_add_up_to_their_words() {
+    fn a_word_responds_as_its_strongest_token() {
         // "Née  in Venlach." as tokens N|ée|␣|␣in|␣Ven|lach|.
         let text = "Née  in Venlach.";
         let mut tokens = vec![
@@ -125,16 +132,15 @@ mod tests {
         let words = words(text, &tokens);
         let shown: Vec<(&str, f64)> = words.iter().map(|w| (w.text, w.response)).collect();
         assert_eq!(shown.iter().map(|w| w.0).collect::<Vec<_>>(), ["Née", "in", "Venlach."]);
-        for ((_, found), expected) in shown.iter().zip([0.3, 0.4, 7.0]) {
+        for ((_, found), expected) in shown.iter().zip([0.2, 0.4, 4.0]) {
             assert!((found - expected).abs() < 1e-12, "{shown:?}");
         }
     }
 
     #[test]
     fn levels_grow_and_nothing_responds_to_nothing() {
-        let levels: Vec<Level> = [0.0, 0.006, 0.02, 0.5].map(|r| level(r, 1.0)).into();
-        assert_eq!(levels, [0, 1, 2, 3]);
-        assert_eq!(level(0.0, 0.0), 0);
+        let levels: Vec<Level> = [0.0, 0.1, 0.11, 0.3, 0.5].map(|r| level(r, 0.1)).into();
+        assert_eq!(levels, [0, 0, 1, 2, 3]);
     }
 
     #[test]
@@ -142,7 +148,7 @@ mod tests {
         let plain = Screen { width: 40, colour: false };
         let colour = Screen { width: 40, colour: true };
         let marked: Vec<String> = (0..4).map(|level| mark(plain, "a", level)).collect();
-        assert_eq!(marked, ["a", "a", "[a]", "[[a]]"]);
+        assert_eq!(marked, ["a", "[a]", "[a]", "[[a]]"]);
         assert_eq!(mark(colour, "a", 0), "a");
         assert!(mark(colour, "a", 3).contains("48;5;214"));
     }

@@ -47,7 +47,11 @@ pub(super) async fn check(
     if request.uri().path() == "/health" || state.keys().open(request.headers()) {
         return Ok(next.run(request).await);
     }
-    let message = "this server wants a key: send the header Authorization: Bearer KEY";
+    let message = if request.headers().contains_key(header::AUTHORIZATION) {
+        "the key in the Authorization header is not one of this server's"
+    } else {
+        "this server wants a key: send it in the header Authorization, after the word Bearer"
+    };
     Err(ApiError::new(StatusCode::UNAUTHORIZED, "authentication_error", message).with_code("invalid_api_key"))
 }
 

@@ -1,7 +1,7 @@
 //! The only door to kernels: public functions on tensors that check shapes and dtypes, then run.
 //!
-//! Knows no model, no request, no scheduler. Candle's custom ops are the CPU/CUDA seam: an op without a CUDA body
-//! answers with candle's typed error. Norms and rotary embeddings come from `candle_nn` as they are: they work row
+//! Knows no model, no request, no scheduler. Candle's custom ops are where another device would
+//! come in: an op without a body for it answers with candle's typed error. Norms and rotary embeddings come from `candle_nn` as they are: they work row
 //! by row already.
 
 pub mod attn_rows;

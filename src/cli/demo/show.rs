@@ -123,8 +123,7 @@ impl<W: Write> Page<'_, W> {
         self.heading("What responded")?;
         let legend = highlight::legend(self.screen);
         writeln!(self.out, "{:INDENT$}The words to which the question drew attention: {legend}", "")?;
-        let chunks = &scores.queries[0].chunks;
-        let total = chunks.iter().flat_map(|c| c.explained.iter().flatten()).map(|t| t.response).sum();
+        let floor = highlight::floor(&scores.queries[0]);
         for (i, chunk) in by_rank(scores) {
             let snippet = &self.story.snippets[i];
             let mark = if kept.contains(&i) { self.screen.green("✓") } else { " ".into() };
@@ -132,7 +131,7 @@ impl<W: Write> Page<'_, W> {
             writeln!(self.out, "\n{:INDENT$}{} {mark} {title}", "", chunk.rank)?;
             let words = highlight::words(&snippet.text, chunk.explained.as_deref().unwrap_or_default());
             let look = highlight::Look { screen: self.screen, indent: INDENT + 4, faint: !kept.contains(&i) };
-            highlight::print(self.out, look, &words, total)?;
+            highlight::print(self.out, look, &words, floor)?;
         }
         Ok(())
     }

@@ -81,7 +81,7 @@ impl Shown<'_> {
     }
 
     fn explanations(&self, out: &mut impl Write, query: &QueryScores, screen: Screen) -> io::Result<()> {
-        let total = query.chunks.iter().flat_map(|c| c.explained.iter().flatten()).map(|t| t.response).sum();
+        let floor = highlight::floor(query);
         writeln!(out, "\nWords that respond: {}", highlight::legend(screen))?;
         for (index, scored) in best_first(query) {
             let chunk = &self.job.chunks[index];
@@ -89,7 +89,7 @@ impl Shown<'_> {
             writeln!(out, "{:>5}  {title}", scored.rank)?;
             let words = highlight::words(&chunk.text, scored.explained.as_deref().unwrap_or_default());
             let look = highlight::Look { screen, indent: 7, faint: false };
-            highlight::print(out, look, &words, total)?;
+            highlight::print(out, look, &words, floor)?;
         }
         writeln!(out)
     }
