@@ -279,11 +279,28 @@ fn the_contract_holds_on_a_real_model() {
         prefill_beside_decode: n,
         max_sequences: 8,
     };
-    for config in
-        [roomy(), EngineConfig { sched: chunk(64), ..roomy() }, EngineConfig { sched: chunk(7), ..roomy() }]
-    {
-        for got in run(config.clone(), 2) {
-            assert!(got == truth[0], "other bits under {config:?}");
+    for sched in [roomy().sched, chunk(64), chunk(7), chunk(1)] {
+        for got in run(EngineConfig { sched, ..roomy() }, 2) {
+            assert!(got == truth[0], "other bits under {sched:?}");
         }
     }
+    // beside a chat and other scores, in a pool so small that they evict one another
+    let config = EngineConfig { kv_blocks: 30, sched: chunk(64), ..roomy() };
+    let engine = EngineHandle::start(decoder(), &config).unwrap();
+    let others: Vec<RowsRequest> = (1..4)
+        .map(|i| RowsRequest { prefix: request.prefix.iter().map(|t| t + i).collect(), ..request.clone() })
+        .collect();
+    let mut chat = engine.generate(generate_request(request.prefix[..100].to_vec(), 60));
+    let pending: Vec<_> = [&others[0], &request, &others[1]].map(|r| engine.rows(r.clone())).into();
+    let together: Vec<_> =
+        pending.into_iter().map(|p| numbers(&p.blocking_recv().unwrap().unwrap())).collect();
+    assert!(together[1] == truth[0], "other bits beside others");
+    assert_eq!(collect(&mut chat[0]).unwrap().len(), 60);
+    for other in &others {
+        rows(&engine, other).unwrap();
+    }
+    let evicted = rows(&engine, &request).unwrap();
+    assert_eq!(evicted.cached_tokens, 0, "nothing was evicted, so this proves nothing");
+    assert!(numbers(&evicted) == truth[0], "other bits after eviction");
+    assert_idle(&engine);
 }
