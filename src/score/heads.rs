@@ -91,12 +91,6 @@ impl HeadSet {
         &self.provenance
     }
 
-    /// The last layer any head lies in: nothing above it needs to run.
-    #[must_use]
-    pub fn deepest_layer(&self) -> u16 {
-        self.heads.last().expect("a head set has a head: this is a bug").layer
-    }
-
     /// Hash of what decides the scores: model, prompt in use, heads, method; `sha256:` and 64 hex digits.
     /// Name, provenance and standing are not in it, so recording a prompt hash later changes nothing.
     #[must_use]

@@ -42,7 +42,7 @@ fn edited(edits: &[(&str, &str)]) -> String {
 fn a_bound_set_is_sorted_and_knows_its_depth_and_method() {
     let set = load(BOUND, &TARGET).unwrap();
     assert_eq!(set.heads(), [HeadRef { layer: 1, head: 1 }, HeadRef { layer: 3, head: 0 }]);
-    assert_eq!((set.name(), set.deepest_layer(), set.standing()), ("m.test", 3, Standing::Bound));
+    assert_eq!((set.name(), set.standing()), ("m.test", Standing::Bound));
     let method = Method { statistic: Statistic::Breadth, control: Control::NullQuery, read: Read::QueryMean };
     assert_eq!((set.method(), set.default_method()), (Some(method), method));
     assert_eq!((set.provenance().n, set.provenance().masses.len()), (Some(40), 2));
