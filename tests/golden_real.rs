@@ -193,7 +193,7 @@ fn rows_scores_and_rankings_equal_the_reference() {
                 worst(&read.query[&Read::Last], &case.rows_query),
                 worst(&read.query[&Read::QueryMean], &case.rows_query_mean),
             ];
-            println!("{name} {}: rows within {rows:.2?}", case.id);
+            println!("{name} {}: rows within {}", case.id, rows.map(|r| format!("{r:.1e}")).join(", "));
             assert!(rows.iter().all(|w| *w < 1e-4), "{name} {}: {rows:?}", case.id);
             let lens: Vec<usize> = case.spans.iter().map(|(a, b)| b - a).collect();
             assert_eq!(case.scores.len(), 18);
