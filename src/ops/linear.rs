@@ -31,12 +31,6 @@ impl Linear {
         Self { bias, ..self }
     }
 
-    /// Output features `n`.
-    #[must_use]
-    pub fn out_features(&self) -> usize {
-        self.weight.n()
-    }
-
     /// `x [m, k] -> [m, n]`. Fails when the shape or dtype of `x` does not fit.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (_, k) = x.dims2()?;
