@@ -10,7 +10,7 @@ use qrae::{
     engine::{EngineConfig, EngineHandle, GenerateRequest, RowsRequest, Sampling, Tail},
     ids::{HeadRef, Span, TokenId},
     kv::Salt,
-    model::{gguf::GgufFile, load},
+    model::{Compute, gguf::GgufFile, load},
     sched::SchedConfig,
 };
 
@@ -21,7 +21,7 @@ fn tokens(n: usize, seed: u32) -> Vec<TokenId> {
 }
 
 fn start(file: &PathBuf, prefix_cache: bool, early_exit: bool) -> EngineHandle {
-    let decoder = load::gguf(&GgufFile::open(file).unwrap(), None).unwrap();
+    let decoder = load::gguf(&GgufFile::open(file).unwrap(), None, Compute::default()).unwrap();
     let threads = std::thread::available_parallelism().unwrap().get();
     let sched = SchedConfig {
         max_batched_tokens: 1024,

@@ -10,7 +10,7 @@ use super::jobs::Jobs;
 use crate::{
     ids::{HeadRef, Span},
     model::{Batch, BatchItem, Captured, Decoder, Output},
-    ops::{KvStore, RowQuery},
+    ops::{Cpu, KvStore, RowQuery},
     sched::{StepItem, StepPlan},
 };
 
@@ -27,44 +27,29 @@ pub(super) struct ItemResult {
 pub(super) struct Device {
     pub(super) decoder: Box<dyn Decoder>,
     pub(super) kv: KvStore,
-    pub(super) pool: rayon::ThreadPool,
+    pub(super) cpu: Cpu,
 }
 
 impl Device {
     /// Runs `plan`; one result per item. When the pass over all items fails, each runs again alone (writing the same KV
     /// to the same slots), so that only those fail that cannot run.
     pub(super) fn run(&mut self, plan: &StepPlan, jobs: &Jobs) -> Vec<Result<ItemResult, String>> {
-        let copied = self.on_threads(|device| {
-            plan.copies
-                .iter()
-                .try_for_each(|&(from, to)| device.kv.copy_block(from, to))
-                .map_err(|e| e.to_string())
-        });
+        let copy = |&(from, to): &_| self.kv.copy_block(from, to).map_err(|e| e.to_string());
+        let copied = plan.copies.iter().try_for_each(copy);
         if let Err(reason) = copied {
             return plan.items.iter().map(|_| Err(reason.clone())).collect();
         }
-        match self.on_threads(|device| device.pass(&plan.items, jobs)) {
+        match guarded(|| self.pass(&plan.items, jobs)) {
             Ok(results) => results.into_iter().map(Ok).collect(),
             Err(reason) if plan.items.len() == 1 => vec![Err(reason)],
             Err(_) => {
                 let mut alone = |item: &StepItem| {
-                    let mut results =
-                        self.on_threads(|device| device.pass(std::slice::from_ref(item), jobs))?;
+                    let mut results = guarded(|| self.pass(std::slice::from_ref(item), jobs))?;
                     results.pop().ok_or_else(|| "a pass over one item gave no result".to_owned())
                 };
                 plan.items.iter().map(&mut alone).collect()
             }
         }
-    }
-
-    /// Runs `f` on the kernel threads; a panic becomes an error.
-    fn on_threads<T: Send>(
-        &mut self,
-        f: impl FnOnce(&mut DeviceParts<'_>) -> Result<T, String> + Send,
-    ) -> Result<T, String> {
-        let mut parts = DeviceParts { decoder: self.decoder.as_ref(), kv: &mut self.kv };
-        let pool = &self.pool;
-        guarded(|| pool.install(|| f(&mut parts)))
     }
 }
 
@@ -74,16 +59,10 @@ pub(super) fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, Str
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(message(&*panic)))
 }
 
-/// What a pass touches.
-struct DeviceParts<'a> {
-    decoder: &'a dyn Decoder,
-    kv: &'a mut KvStore,
-}
-
-impl DeviceParts<'_> {
+impl Device {
     fn pass(&mut self, items: &[StepItem], jobs: &Jobs) -> Result<Vec<ItemResult>, String> {
         let batch = Batch::new(items.iter().map(|item| batch_item(item, jobs)).collect());
-        let out = self.decoder.forward(&batch, self.kv).map_err(|e| e.to_string())?;
+        let out = self.decoder.forward(&self.cpu, &batch, &mut self.kv).map_err(|e| e.to_string())?;
         let mut results: Vec<ItemResult> = items.iter().map(|_| ItemResult::default()).collect();
         let wanting =
             batch.items().iter().zip(&mut results).filter(|(item, _)| item.output == Output::Logits);
@@ -110,7 +89,7 @@ impl DeviceParts<'_> {
         let group = spec.n_heads / spec.n_kv_heads;
         let kv_heads: Vec<usize> = c.heads.iter().map(|&h| usize::from(heads[h].head) / group).collect();
         let query = RowQuery { kv_heads: &kv_heads, table: &item.table, candidates };
-        self.kv.attention_rows(c.layer, &c.queries, &query).map_err(|e| e.to_string())
+        self.kv.attention_rows(&self.cpu, c.layer, &c.queries, &query).map_err(|e| e.to_string())
     }
 }
 

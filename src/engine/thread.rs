@@ -20,7 +20,7 @@ use crate::{
     ids::{BLOCK_SIZE, Depth, SeqId},
     kv::KvPool,
     model::Decoder,
-    ops::{KvStore, PageLayout},
+    ops::{Cpu, KvStore, PageLayout},
     sched::{AddError, Fork, NewSequence, Next, Scheduler, StepItem, StepPlan, Want},
 };
 
@@ -37,14 +37,10 @@ pub(super) fn spawn(
     let bytes = KvStore::block_bytes(spec.n_layers, layout).saturating_mul(config.kv_blocks);
     let no_room = |e: &dyn std::fmt::Display| format!("no memory for {} KV blocks: {e}", config.kv_blocks);
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|e| no_room(&e))?;
-    let kv = KvStore::new(spec.n_layers, config.kv_blocks, layout, &candle_core::Device::Cpu);
-    let kv = kv.map_err(|e| no_room(&e))?;
-    let threads =
-        rayon::ThreadPoolBuilder::new().num_threads(config.threads).thread_name(|i| format!("kernel-{i}"));
-    let pool = threads.build().map_err(|e| format!("cannot start {} kernel threads: {e}", config.threads))?;
+    let kv = KvStore::new(spec.n_layers, config.kv_blocks, layout);
     let engine = Engine {
         n_layers: spec.n_layers,
-        device: Device { decoder, kv, pool },
+        device: Device { decoder, kv, cpu: Cpu::new(config.threads) },
         sched: Scheduler::new(config.sched, KvPool::new(config.kv_blocks)),
         jobs: Jobs::default(),
         config: config.clone(),

@@ -136,9 +136,9 @@ impl Batch {
 
     /// Last row of every item that wants logits, in item order.
     #[must_use]
-    pub fn logit_rows(&self) -> Vec<u32> {
+    pub fn logit_rows(&self) -> Vec<usize> {
         let wants = |i: &usize| self.items[*i].output == Output::Logits;
-        (0..self.items.len()).filter(wants).map(|i| self.starts[i + 1] as u32 - 1).collect()
+        (0..self.items.len()).filter(wants).map(|i| self.starts[i + 1] - 1).collect()
     }
 }
 

@@ -2,9 +2,8 @@
 //!
 //! Pre-norm blocks of paged causal attention (GQA, optional biases and qk-norm, RoPE) and a SwiGLU MLP. A layer runs
 //! whole for the rows that go deeper, and computes only K (and Q at the read rows) for those that end in it.
+//! Rows live in a [`Workspace`] that is kept from pass to pass.
 
-use candle_core::{Device, IndexOp, Result, Tensor};
-use candle_nn::{ops::rms_norm, rotary_emb::rope_thd};
 use rayon::prelude::*;
 
 use super::{
@@ -13,30 +12,41 @@ use super::{
     capture::Capture,
     spec::DecoderSpec,
     weights::{LoadError, Weights},
+    workspace::{Angles, Workspace},
 };
-use crate::ops::{AttentionItem, KvStore, Linear, Slot, swiglu};
+use crate::ops::{
+    Activations, AttentionItem, Cpu, KvStore, Linear, OpError, Slot,
+    linear::{Output, forward},
+    norm::{rms_norm, rms_norm_in_place},
+    rope::rotate,
+    swiglu::swiglu,
+};
 
 /// A dense decoder with its weights.
 pub struct DenseDecoder {
+    net: Net,
+    workspace: Workspace,
+}
+
+struct Net {
     spec: DecoderSpec,
     embedding: Linear,
     layers: Vec<Layer>,
-    final_norm: Tensor,
+    final_norm: Vec<f32>,
     /// `None` when tied to the embedding.
     output: Option<Linear>,
-    frequencies: Vec<f32>,
-    cos_sin_factor: f32,
+    angles: Angles,
 }
 
 struct Layer {
-    input_norm: Tensor,
+    input_norm: Vec<f32>,
     q: Linear,
     k: Linear,
     v: Linear,
     o: Linear,
-    q_norm: Option<Tensor>,
-    k_norm: Option<Tensor>,
-    mlp_norm: Tensor,
+    q_norm: Option<Vec<f32>>,
+    k_norm: Option<Vec<f32>>,
+    mlp_norm: Vec<f32>,
     gate: Linear,
     up: Linear,
     down: Linear,
@@ -44,12 +54,10 @@ struct Layer {
 
 /// What every layer of a pass shares.
 struct Pass<'a> {
+    cpu: &'a Cpu,
     batch: &'a Batch,
     slots: Vec<Slot>,
     items: Vec<AttentionItem>,
-    /// `[n_rows, head_dim / 2]`.
-    cos: Tensor,
-    sin: Tensor,
 }
 
 impl DenseDecoder {
@@ -57,9 +65,9 @@ impl DenseDecoder {
     ///
     /// # Errors
     /// When one is missing or has another shape.
-    pub fn load(spec: DecoderSpec, weights: &dyn Weights) -> std::result::Result<Self, LoadError> {
+    pub fn load(spec: DecoderSpec, weights: &dyn Weights) -> Result<Self, LoadError> {
         let (hidden, vocab) = (spec.hidden, spec.vocab);
-        let load_layers = || -> std::result::Result<Vec<_>, LoadError> {
+        let load_layers = || -> Result<Vec<_>, LoadError> {
             (0..spec.n_layers).into_par_iter().map(|i| Layer::load(i, &spec, weights)).collect()
         };
         let (embedding, layers) =
@@ -67,111 +75,141 @@ impl DenseDecoder {
         let (embedding, layers) = (embedding?, layers?);
         let output = (!spec.tied).then(|| weights.matrix("lm_head.weight", vocab, hidden)).transpose()?;
         let final_norm = weights.vector("model.norm.weight", hidden)?;
-        let (frequencies, cos_sin_factor) = spec.rope.frequencies(spec.head_dim);
-        Ok(Self { spec, embedding, layers, final_norm, output, frequencies, cos_sin_factor })
-    }
-
-    /// cos and sin of every row's angles, f32: `[n_rows, head_dim / 2]` each.
-    fn angles(&self, positions: &[u32]) -> Result<(Tensor, Tensor)> {
-        let angles: Vec<f32> =
-            positions.iter().flat_map(|&p| self.frequencies.iter().map(move |f| p as f32 * f)).collect();
-        let table = |f: fn(f32) -> f32| {
-            let values: Vec<f32> = angles.iter().map(|a| f(*a) * self.cos_sin_factor).collect();
-            Tensor::from_vec(values, (positions.len(), self.frequencies.len()), &Device::Cpu)
+        let angles = Angles::new(&spec);
+        let any = |pick: fn(&Layer) -> &Linear| layers.iter().any(|l| pick(l).is_quantised());
+        let workspace = Workspace {
+            normed: Activations::new(hidden, any(|l| &l.q) || any(|l| &l.k) || any(|l| &l.v)),
+            attended: Activations::new(spec.n_heads * spec.head_dim, any(|l| &l.o)),
+            mlp_normed: Activations::new(hidden, any(|l| &l.gate) || any(|l| &l.up)),
+            inner: Activations::new(spec.intermediate, any(|l| &l.down)),
+            last: Activations::new(hidden, output.as_ref().unwrap_or(&embedding).is_quantised()),
+            ..Workspace::default()
         };
-        Ok((table(f32::cos)?, table(f32::sin)?))
+        let net = Net { spec, embedding, layers, final_norm, output, angles };
+        Ok(Self { net, workspace })
     }
+}
 
-    /// One layer for all rows that reach it; the hidden states of those that go on.
+impl Net {
+    /// One layer for all rows that reach it; leaves the hidden states of those that go on.
     fn layer(
         &self,
         l: usize,
-        hidden: &Tensor,
+        ws: &mut Workspace,
         pass: &Pass<'_>,
         kv: &mut KvStore,
         capture: &mut Capture,
-    ) -> Result<Tensor> {
-        let (layer, batch) = (&self.layers[l], pass.batch);
+    ) -> Result<(), OpError> {
+        let (layer, batch, cpu) = (&self.layers[l], pass.batch, pass.cpu);
         let (deeper, reaching) = (batch.items_deeper_than(l), batch.items_reaching(l));
         let (going_on, here) = (batch.rows_of_first(deeper), batch.rows_of_first(reaching));
-        let x = self.norm(&hidden.narrow(0, 0, here)?, &layer.input_norm)?;
-        let k = self.heads(&layer.k, &x, self.spec.n_kv_heads)?;
-        let k = self.position(
-            k,
-            layer.k_norm.as_ref(),
-            &pass.cos.narrow(0, 0, here)?,
-            &pass.sin.narrow(0, 0, here)?,
-        )?;
-        kv.write_k(l, &pass.slots[..here], &k)?;
-        for item in deeper..reaching {
-            self.read_queries(l, item, &x, pass, capture)?;
+        self.norm(cpu, &ws.hidden, here, &layer.input_norm, &mut ws.normed);
+        if going_on < here {
+            // rows that end here need K of all, and Q where they are read
+            forward(cpu, &ws.normed, [Output::set(&layer.k, &mut ws.k)]);
+            self.position(cpu, layer.k_norm.as_deref(), &mut ws.k, &ws.cos_sin);
+            kv.write_k(l, &pass.slots[..here], &ws.k)?;
+            for item in deeper..reaching {
+                self.read_queries(l, item, ws, pass, capture);
+            }
+            if going_on == 0 {
+                ws.hidden.clear();
+                return Ok(());
+            }
+            ws.hidden.truncate(going_on * self.spec.hidden);
+            ws.normed.truncate(going_on);
+            forward(cpu, &ws.normed, [Output::set(&layer.q, &mut ws.q), Output::set(&layer.v, &mut ws.v)]);
+        } else {
+            let qkv = [
+                Output::set(&layer.q, &mut ws.q),
+                Output::set(&layer.k, &mut ws.k),
+                Output::set(&layer.v, &mut ws.v),
+            ];
+            forward(cpu, &ws.normed, qkv);
+            self.position(cpu, layer.k_norm.as_deref(), &mut ws.k, &ws.cos_sin);
+            kv.write_k(l, &pass.slots[..here], &ws.k)?;
         }
-        if going_on == 0 {
-            return hidden.narrow(0, 0, 0);
-        }
-        let (hidden, x) = (hidden.narrow(0, 0, going_on)?, x.narrow(0, 0, going_on)?);
-        kv.write_v(l, &pass.slots[..going_on], &self.heads(&layer.v, &x, self.spec.n_kv_heads)?)?;
-        let q = self.heads(&layer.q, &x, self.spec.n_heads)?;
-        let q = self.position(
-            q,
-            layer.q_norm.as_ref(),
-            &pass.cos.narrow(0, 0, going_on)?,
-            &pass.sin.narrow(0, 0, going_on)?,
-        )?;
+        kv.write_v(l, &pass.slots[..going_on], &ws.v)?;
+        self.position(cpu, layer.q_norm.as_deref(), &mut ws.q, &ws.cos_sin);
+        let width = self.spec.n_heads * self.spec.head_dim;
         for item in 0..deeper {
             let rows = Capture::rows(batch, item, l);
-            if !rows.is_empty() {
-                capture.take(batch, item, l, &q.index_select(&Tensor::new(rows, q.device())?, 0)?)?;
-            }
+            capture.take(batch, item, l, self.spec.head_dim, |r| &ws.q[rows[r] * width..][..width]);
         }
-        let attended = kv.attention(l, &q, &pass.items[..deeper])?.flatten_from(1)?;
-        let hidden = (hidden + layer.o.forward(&attended)?)?;
-        let x = self.norm(&hidden, &layer.mlp_norm)?;
-        let inner = swiglu(&layer.gate.forward(&x)?, &layer.up.forward(&x)?)?;
-        hidden + layer.down.forward(&inner)?
+        let q = (&ws.q[..], self.spec.n_heads);
+        ws.attended.fill_whole(cpu, going_on, |out| kv.attention(cpu, l, q, &pass.items[..deeper], out))?;
+        forward(cpu, &ws.attended, [Output { linear: &layer.o, y: &mut ws.hidden, onto: true }]);
+        self.mlp(layer, ws, cpu, going_on);
+        Ok(())
+    }
+
+    fn mlp(&self, layer: &Layer, ws: &mut Workspace, cpu: &Cpu, rows: usize) {
+        self.norm(cpu, &ws.hidden, rows, &layer.mlp_norm, &mut ws.mlp_normed);
+        let both = [Output::set(&layer.gate, &mut ws.gate), Output::set(&layer.up, &mut ws.up)];
+        forward(cpu, &ws.mlp_normed, both);
+        let (gate, up, n) = (&ws.gate, &ws.up, self.spec.intermediate);
+        ws.inner.fill(cpu, rows, |r, row| {
+            swiglu(cpu.isa(), &gate[r * n..][..n], &up[r * n..][..n], row);
+        });
+        forward(cpu, &ws.inner, [Output { linear: &layer.down, y: &mut ws.hidden, onto: true }]);
     }
 
     /// Q at the read rows of an item that ends in layer `l`.
-    fn read_queries(
-        &self,
-        l: usize,
-        item: usize,
-        x: &Tensor,
-        pass: &Pass<'_>,
-        capture: &mut Capture,
-    ) -> Result<()> {
+    fn read_queries(&self, l: usize, item: usize, ws: &mut Workspace, pass: &Pass<'_>, capture: &mut Capture) {
         let rows = Capture::rows(pass.batch, item, l);
         if rows.is_empty() {
-            return Ok(());
+            return;
         }
-        let rows = Tensor::new(rows, x.device())?;
-        let pick = |t: &Tensor| t.index_select(&rows, 0);
-        let q = self.heads(&self.layers[l].q, &pick(x)?, self.spec.n_heads)?;
-        let q = self.position(q, self.layers[l].q_norm.as_ref(), &pick(&pass.cos)?, &pick(&pass.sin)?)?;
-        capture.take(pass.batch, item, l, &q)
+        let (layer, head_dim) = (&self.layers[l], self.spec.head_dim);
+        let (mut x, mut q) = (Activations::new(self.spec.hidden, layer.q.is_quantised()), Vec::new());
+        let from = ws.normed.rows();
+        x.fill(pass.cpu, rows.len(), |r, row| {
+            row.copy_from_slice(&from[rows[r] * self.spec.hidden..][..self.spec.hidden]);
+        });
+        forward(pass.cpu, &x, [Output::set(&layer.q, &mut q)]);
+        let angles: Vec<f32> = rows.iter().flat_map(|&r| &ws.cos_sin[r * head_dim..][..head_dim]).copied().collect();
+        self.position(pass.cpu, layer.q_norm.as_deref(), &mut q, &angles);
+        let width = self.spec.n_heads * head_dim;
+        capture.take(pass.batch, item, l, head_dim, |r| &q[r * width..][..width]);
     }
 
-    fn norm(&self, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
-        rms_norm(x, weight, self.spec.norm_eps as f32)
+    fn norm(&self, cpu: &Cpu, x: &[f32], rows: usize, weight: &[f32], out: &mut Activations) {
+        let (n, eps) = (self.spec.hidden, self.spec.norm_eps as f32);
+        out.fill(cpu, rows, |r, row| rms_norm(cpu.isa(), &x[r * n..][..n], weight, eps, row));
     }
 
-    /// `[n, hidden] -> [n, heads, head_dim]`.
-    fn heads(&self, linear: &Linear, x: &Tensor, heads: usize) -> Result<Tensor> {
-        linear.forward(x)?.reshape((x.dim(0)?, heads, self.spec.head_dim))
+    /// qk-norm, then RoPE, on rows `[heads, head_dim]`; `cos_sin` as in [`Workspace`].
+    fn position(&self, cpu: &Cpu, norm: Option<&[f32]>, x: &mut [f32], cos_sin: &[f32]) {
+        let (head_dim, eps) = (self.spec.head_dim, self.spec.norm_eps as f32);
+        let width = x.len() / (cos_sin.len() / head_dim).max(1);
+        cpu.rows(x, width, |r, row| {
+            if let Some(weight) = norm {
+                for head in row.chunks_exact_mut(head_dim) {
+                    rms_norm_in_place(cpu.isa(), head, weight, eps);
+                }
+            }
+            let (cos, sin) = cos_sin[r * head_dim..][..head_dim].split_at(head_dim / 2);
+            rotate(cpu.isa(), row, cos, sin);
+        });
     }
 
-    /// qk-norm, then RoPE, on `[n, heads, head_dim]`.
-    fn position(&self, x: Tensor, norm: Option<&Tensor>, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
-        let x = match norm {
-            Some(weight) => self.norm(&x, weight)?,
-            None => x,
-        };
-        rope_thd(&x.unsqueeze(0)?, cos, sin)?.squeeze(0)
+    /// Logits of the rows that want them, `[vocab]` each.
+    fn logits(&self, cpu: &Cpu, rows: &[usize], ws: &mut Workspace) -> Vec<Vec<f32>> {
+        if rows.is_empty() {
+            return Vec::new();
+        }
+        let (n, eps, hidden) = (self.spec.hidden, self.spec.norm_eps as f32, &ws.hidden);
+        ws.last.fill(cpu, rows.len(), |r, row| {
+            rms_norm(cpu.isa(), &hidden[rows[r] * n..][..n], &self.final_norm, eps, row);
+        });
+        let output = self.output.as_ref().unwrap_or(&self.embedding);
+        forward(cpu, &ws.last, [Output::set(output, &mut ws.logits)]);
+        ws.logits.chunks_exact(self.spec.vocab).map(<[f32]>::to_vec).collect()
     }
 }
 
 impl Layer {
-    fn load(i: usize, spec: &DecoderSpec, weights: &dyn Weights) -> std::result::Result<Self, LoadError> {
+    fn load(i: usize, spec: &DecoderSpec, weights: &dyn Weights) -> Result<Self, LoadError> {
         let name = |part: &str| format!("model.layers.{i}.{part}");
         let linear = |part: &str, n: usize, k: usize, bias: bool| {
             let matrix = weights.matrix(&name(&format!("{part}.weight")), n, k)?;
@@ -200,32 +238,22 @@ impl Layer {
 
 impl Decoder for DenseDecoder {
     fn spec(&self) -> &DecoderSpec {
-        &self.spec
+        &self.net.spec
     }
 
-    fn forward(&self, batch: &Batch, kv: &mut KvStore) -> Result<ForwardOutput> {
-        let mut hidden = self.embedding.rows(&batch.tokens(), &self.final_norm)?;
-        let (cos, sin) = self.angles(&batch.positions())?;
-        let pass = Pass { batch, slots: batch.slots(), items: batch.attention_items(), cos, sin };
+    fn forward(&mut self, cpu: &Cpu, batch: &Batch, kv: &mut KvStore) -> Result<ForwardOutput, OpError> {
+        let (net, ws) = (&self.net, &mut self.workspace);
+        net.embedding.rows(cpu, &batch.tokens(), &mut ws.hidden)?;
+        net.angles.fill(&batch.positions(), &mut ws.cos_sin);
+        let pass = Pass { cpu, batch, slots: batch.slots(), items: batch.attention_items() };
         let mut capture = Capture::default();
-        for l in 0..self.layers.len() {
+        for l in 0..net.layers.len() {
             if batch.items_reaching(l) == 0 {
                 break;
             }
-            hidden = self.layer(l, &hidden, &pass, kv, &mut capture)?;
+            net.layer(l, ws, &pass, kv, &mut capture)?;
         }
-        let rows = batch.logit_rows();
-        let logits = if rows.is_empty() {
-            Vec::new()
-        } else {
-            let last = hidden.index_select(&Tensor::new(rows, hidden.device())?, 0)?;
-            let logits = self
-                .output
-                .as_ref()
-                .unwrap_or(&self.embedding)
-                .forward(&self.norm(&last, &self.final_norm)?)?;
-            (0..logits.dim(0)?).map(|r| logits.i(r)?.to_vec1()).collect::<Result<_>>()?
-        };
+        let logits = net.logits(cpu, &batch.logit_rows(), ws);
         Ok(ForwardOutput { logits, captured: capture.into_captured() })
     }
 }

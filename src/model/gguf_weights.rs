@@ -2,31 +2,38 @@
 
 use std::{collections::BTreeSet, sync::Mutex};
 
-use candle_core::{Device, Tensor};
+use candle_core::{
+    Device,
+    quantized::{GgmlDType, QTensor},
+};
 
 use super::{
     gguf::GgufFile,
-    weights::{LoadError, Weights},
+    weights::{Compute, LoadError, Weights},
 };
-use crate::ops::Linear;
+use crate::ops::{
+    Linear,
+    cpu::quant::{BlockFormat, QuantMatrix},
+};
 
 /// The tensors of a GGUF file by Hugging Face name.
 pub struct GgufWeights<'a> {
     file: &'a GgufFile,
     /// Rows of one q or k head to put back in half-split order, where the file interleaves them.
     interleaved_head: Option<usize>,
+    compute: Compute,
     asked: Mutex<BTreeSet<String>>,
 }
 
 impl<'a> GgufWeights<'a> {
     /// `interleaved_head` is the head size where q and k rows are interleaved.
     #[must_use]
-    pub fn new(file: &'a GgufFile, interleaved_head: Option<usize>) -> Self {
-        Self { file, interleaved_head, asked: Mutex::default() }
+    pub fn new(file: &'a GgufFile, interleaved_head: Option<usize>, compute: Compute) -> Self {
+        Self { file, interleaved_head, compute, asked: Mutex::default() }
     }
 
-    /// The values of a tensor whose dimensions must be `shape`, row-major.
-    fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+    /// A tensor whose dimensions must be `shape`, and its name in the file.
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<(String, QTensor), LoadError> {
         let ours = gguf_name(name)
             .ok_or_else(|| LoadError::key(self.file.path(), name, "has no GGUF name: this is a bug"))?;
         self.asked.lock().expect("no panic while noting a name: this is a bug").insert(ours.clone());
@@ -36,27 +43,47 @@ impl<'a> GgufWeights<'a> {
                 format!("has shape {:?}, the file's metadata calls for {shape:?}", tensor.shape().dims());
             return Err(LoadError::key(self.file.path(), ours, &reason));
         }
+        Ok((ours, tensor))
+    }
+
+    /// The size of a head whose rows are interleaved in the tensor `ours`.
+    fn interleaved(&self, ours: &str) -> Option<usize> {
+        self.interleaved_head.filter(|_| ours.contains(".attn_q.") || ours.contains(".attn_k."))
+    }
+
+    /// The values of a tensor, row-major.
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        let (ours, tensor) = self.tensor(name, shape)?;
         let values = tensor.dequantize(&Device::Cpu).and_then(|t| t.flatten_all()?.to_vec1());
         let values: Vec<f32> = values.map_err(|e| LoadError::key(self.file.path(), &ours, &e))?;
-        match self.interleaved_head {
-            Some(head) if ours.contains(".attn_q.") || ours.contains(".attn_k.") => {
-                Ok(split_halves(&values, shape[0], head))
-            }
-            _ => Ok(values),
-        }
+        let Some(head) = self.interleaved(&ours) else { return Ok(values) };
+        let width = values.len() / shape[0];
+        let row = |r| &values[stored_row(r, head) * width..][..width];
+        Ok((0..shape[0]).flat_map(row).copied().collect())
     }
 }
 
-/// Undoes the interleaving of q and k rows: GGUF row `2i` of a head is row `i`, row `2i + 1` is row `head / 2 + i`.
-fn split_halves(values: &[f32], rows: usize, head: usize) -> Vec<f32> {
-    let width = values.len() / rows;
-    let mut out = vec![0f32; values.len()];
-    for (r, row) in values.chunks_exact(width).enumerate() {
-        let (start, i) = (r - r % head, r % head);
-        let to = start + i / 2 + (i % 2) * (head / 2);
-        out[to * width..][..width].copy_from_slice(row);
-    }
-    out
+/// Where row `r` of q or k is stored: of a head of size `head`, row `i` is stored as `2i`, row `head / 2 + i` as `2i + 1`.
+fn stored_row(r: usize, head: usize) -> usize {
+    let (start, i) = (r - r % head, r % head);
+    start + i % (head / 2) * 2 + i / (head / 2)
+}
+
+/// The formats that are multiplied as they are.
+fn block_format(dtype: GgmlDType) -> Option<BlockFormat> {
+    Some(match dtype {
+        GgmlDType::Q4_0 => BlockFormat::Q4_0,
+        GgmlDType::Q4_1 => BlockFormat::Q4_1,
+        GgmlDType::Q5_0 => BlockFormat::Q5_0,
+        GgmlDType::Q5_1 => BlockFormat::Q5_1,
+        GgmlDType::Q8_0 => BlockFormat::Q8_0,
+        GgmlDType::Q2K => BlockFormat::Q2K,
+        GgmlDType::Q3K => BlockFormat::Q3K,
+        GgmlDType::Q4K => BlockFormat::Q4K,
+        GgmlDType::Q5K => BlockFormat::Q5K,
+        GgmlDType::Q6K => BlockFormat::Q6K,
+        GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::Q8_1 | GgmlDType::Q8K => return None,
+    })
 }
 
 /// `model.layers.3.self_attn.q_proj.weight` → `blk.3.attn_q.weight`.
@@ -91,12 +118,20 @@ fn gguf_name(name: &str) -> Option<String> {
 
 impl Weights for GgufWeights<'_> {
     fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Linear, LoadError> {
-        Ok(Linear::new(&self.values(name, &[n, k])?, n, k))
+        let (ours, tensor) = self.tensor(name, &[n, k])?;
+        let format = block_format(tensor.dtype()).filter(|_| self.compute == Compute::Int8);
+        let Some(format) = format else { return Ok(Linear::new(&self.values(name, &[n, k])?, n, k)) };
+        let wrong = |e: &dyn std::fmt::Display| LoadError::key(self.file.path(), &ours, &e.to_string());
+        let bytes = tensor.data().map_err(|e| wrong(&e))?;
+        let packed = match self.interleaved(&ours) {
+            Some(head) => QuantMatrix::pack(format, &bytes, (n, k), |r| stored_row(r, head)),
+            None => QuantMatrix::pack(format, &bytes, (n, k), |r| r),
+        };
+        Ok(Linear::quantised(packed.map_err(|e| wrong(&e))?))
     }
 
-    fn vector(&self, name: &str, len: usize) -> Result<Tensor, LoadError> {
-        let values = self.values(name, &[len])?;
-        Tensor::from_vec(values, len, &Device::Cpu).map_err(|e| LoadError::key(self.file.path(), name, &e))
+    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
+        self.values(name, &[len])
     }
 
     fn unused(&self) -> Vec<String> {
@@ -117,10 +152,11 @@ mod tests {
 
     #[test]
     fn interleaved_rows_go_back_to_their_halves() {
-        // one head of size 6, two columns: half-split rows 0 1 2 | 3 4 5 are stored as 0 3 1 4 2 5
-        let stored: Vec<f32> = [0, 3, 1, 4, 2, 5].iter().flat_map(|&r| [r as f32, r as f32 + 0.5]).collect();
-        let want: Vec<f32> = (0..6).flat_map(|r| [r as f32, r as f32 + 0.5]).collect();
-        assert_eq!(split_halves(&stored, 6, 6), want);
+        // heads of size 6: half-split rows 0 1 2 | 3 4 5 are stored as 0 3 1 4 2 5
+        let stored = [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11];
+        for r in 0..12 {
+            assert_eq!(stored[stored_row(r, 6)], r);
+        }
     }
 
     #[test]

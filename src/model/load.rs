@@ -11,14 +11,18 @@ use super::{
     rope::RopeScaling,
     safetensors::{SafetensorsFolder, read_spec},
     spec::DecoderSpec,
-    weights::Weights,
+    weights::{Compute, Weights},
 };
 
-/// Loads the decoder of a GGUF file. `rope` overrides the file's scaling.
+/// Loads the decoder of a GGUF file. `rope` overrides the file's scaling; `compute` says how its matrices multiply.
 ///
 /// # Errors
 /// When the file is not a usable model; says which key or tensor.
-pub fn gguf(file: &GgufFile, rope: Option<RopeScaling>) -> Result<Box<dyn Decoder>, LoadError> {
+pub fn gguf(
+    file: &GgufFile,
+    rope: Option<RopeScaling>,
+    compute: Compute,
+) -> Result<Box<dyn Decoder>, LoadError> {
     let found = file.architecture()?;
     let arch = ARCHITECTURES.iter().find(|a| a.model_type == found);
     let arch = arch.ok_or_else(|| LoadError::Architecture {
@@ -28,7 +32,7 @@ pub fn gguf(file: &GgufFile, rope: Option<RopeScaling>) -> Result<Box<dyn Decode
     })?;
     let spec = with_rope((arch.from_gguf)(&GgufSizes::read(file)?), rope);
     let head = arch.gguf_interleaves_qk.then_some(spec.head_dim);
-    decoder(file.path(), spec, &GgufWeights::new(file, head))
+    decoder(file.path(), spec, &GgufWeights::new(file, head, compute))
 }
 
 /// Loads the decoder of a Hugging Face folder. `rope` overrides the config's scaling.

@@ -15,15 +15,14 @@ pub mod rope;
 pub mod safetensors;
 pub mod spec;
 pub mod weights;
-
-use candle_core::Result;
+mod workspace;
 
 pub use batch::{Batch, BatchItem, Output};
 pub use capture::Captured;
 pub use spec::DecoderSpec;
-pub use weights::LoadError;
+pub use weights::{Compute, LoadError};
 
-use crate::ops::KvStore;
+use crate::ops::{Cpu, KvStore, OpError};
 
 /// What a forward pass hands back.
 #[derive(Debug)]
@@ -39,9 +38,9 @@ pub trait Decoder: Send + Sync {
     /// Its sizes.
     fn spec(&self) -> &DecoderSpec;
 
-    /// Runs `batch`, writing K and V to `kv`. Each item's positions before its first must already be there.
+    /// Runs `batch` on `cpu`, writing K and V to `kv`. Each item's positions before its first must already be there.
     ///
     /// # Errors
-    /// What candle reports: an id outside the vocabulary, a block outside the pool.
-    fn forward(&self, batch: &Batch, kv: &mut KvStore) -> Result<ForwardOutput>;
+    /// An id outside the vocabulary, a block outside the pool.
+    fn forward(&mut self, cpu: &Cpu, batch: &Batch, kv: &mut KvStore) -> Result<ForwardOutput, OpError>;
 }

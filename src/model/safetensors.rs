@@ -7,7 +7,6 @@ use std::{
     sync::Mutex,
 };
 
-use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::{
@@ -147,9 +146,8 @@ impl Weights for SafetensorsFolder {
         Ok(Linear::new(&self.values(name, &[n, k])?, n, k))
     }
 
-    fn vector(&self, name: &str, len: usize) -> Result<Tensor, LoadError> {
-        let values = self.values(name, &[len])?;
-        Tensor::from_vec(values, len, &Device::Cpu).map_err(|e| LoadError::key(&self.folder, name, &e))
+    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
+        self.values(name, &[len])
     }
 
     fn unused(&self) -> Vec<String> {

@@ -4,8 +4,6 @@
 
 use std::path::PathBuf;
 
-use candle_core::Tensor;
-
 use crate::ops::Linear;
 
 /// A model file that cannot be used, with what and why.
@@ -51,6 +49,16 @@ impl LoadError {
     }
 }
 
+/// The arithmetic of the linear layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compute {
+    /// Matrices that a file holds quantised stay so and multiply activations of 8 bits; others run in f32.
+    #[default]
+    Int8,
+    /// Everything dequantised at load and run in f32: the reference, slower and four bytes a weight.
+    F32,
+}
+
 /// Tensors by Hugging Face name.
 pub trait Weights: Sync {
     /// The `[n, k]` matrix `name`, packed.
@@ -63,7 +71,7 @@ pub trait Weights: Sync {
     ///
     /// # Errors
     /// When it is missing or of another length.
-    fn vector(&self, name: &str, len: usize) -> Result<Tensor, LoadError>;
+    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError>;
 
     /// Names of tensors that nobody asked for, except those known to be useless.
     fn unused(&self) -> Vec<String>;

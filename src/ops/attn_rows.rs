@@ -3,15 +3,11 @@
 //! Reads nothing but query vectors and the K pool, so it does not care whether the keys were written in this
 //! step, by an earlier prefill chunk, or long ago and found through the prefix cache.
 
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
-
-use super::{
-    cpu::{
-        Isa,
-        attention::PageLayout,
-        tile::{COLS, Lhs, Start, tile},
-    },
-    f32_slice,
+use super::cpu::{
+    Cpu, Isa,
+    attention::PageLayout,
+    disjoint::Disjoint,
+    tile::{COLS, Lhs, Start, tile},
 };
 use crate::ids::{BLOCK_SIZE, BlockId, Span};
 
@@ -30,76 +26,60 @@ pub struct RowQuery<'a> {
 /// flat `[n_reads][heads][n_candidates]`. Tokens outside the candidates cancel in the restricted row, so they are
 /// never read. Scores in f32, exponentials and their sum in f64 with the maximum subtracted.
 pub(super) fn read_rows(
-    q: &Tensor,
-    k_pool: &Tensor,
+    cpu: &Cpu,
+    q: &[f32],
+    k_pool: &[f32],
     layout: PageLayout,
     query: &RowQuery<'_>,
-) -> Result<Vec<f32>> {
-    let (_, heads, head_dim) = q.dims3()?;
-    if heads != query.kv_heads.len()
-        || head_dim != layout.head_dim
-        || query.kv_heads.iter().any(|&h| h >= layout.n_kv_heads)
-    {
-        bail!("attention rows: q {:?}, KV heads {:?} of {layout:?}", q.shape(), query.kv_heads);
-    }
-    q.apply_op2_no_bwd(k_pool, &ReadRows { layout, query })?.flatten_all()?.to_vec1()
+) -> Vec<f32> {
+    assert!(query.kv_heads.iter().all(|&h| h < layout.n_kv_heads), "a KV head too many: this is a bug");
+    let heads = query.kv_heads.len();
+    let candidates: usize = query.candidates.iter().map(|s| s.len()).sum();
+    let rows = q.len() / layout.head_dim;
+    let mut out = vec![0f32; rows * candidates];
+    let parts = Disjoint::new(&mut out);
+    cpu.parallel(rows, |row| {
+        // SAFETY: each row belongs to one task.
+        #[allow(unsafe_code)]
+        let out = unsafe { parts.part(row * candidates, candidates) };
+        let q = &q[row * layout.head_dim..][..layout.head_dim];
+        logits(cpu.isa(), q, (k_pool, layout), query.kv_heads[row % heads], query, out);
+        softmax(out);
+    });
+    out
 }
 
-struct ReadRows<'a> {
-    layout: PageLayout,
-    query: &'a RowQuery<'a>,
-}
-
-impl CustomOp2 for ReadRows<'_> {
-    fn name(&self) -> &'static str {
-        "attention rows"
-    }
-
-    fn cpu_fwd(
-        &self,
-        q: &CpuStorage,
-        q_layout: &Layout,
-        k: &CpuStorage,
-        k_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (q, k) = (f32_slice(q, q_layout, self.name())?, f32_slice(k, k_layout, self.name())?);
-        let (reads, heads) = (q_layout.dims()[0], self.query.kv_heads.len());
-        let candidates: usize = self.query.candidates.iter().map(|s| s.len()).sum();
-        let mut out = Vec::with_capacity(reads * heads * candidates);
-        for (row, q) in q.chunks_exact(self.layout.head_dim).enumerate() {
-            let logits = self.logits(q, k, self.query.kv_heads[row % heads]);
-            out.extend(softmax(&logits));
+/// `q · k_t / sqrt(head_dim)` at every candidate position, in order.
+fn logits(
+    isa: Isa,
+    q: &[f32],
+    (pool, layout): (&[f32], PageLayout),
+    kv_head: usize,
+    query: &RowQuery<'_>,
+    out: &mut [f32],
+) {
+    let scale = (layout.head_dim as f32).sqrt().recip();
+    let mut scores = [0f32; COLS];
+    let mut loaded = usize::MAX;
+    let positions = query.candidates.iter().flat_map(|s| s.range());
+    for (t, out) in positions.zip(out) {
+        let block = t / BLOCK_SIZE;
+        if block != loaded {
+            let page = layout.k_of(pool, query.table[block], kv_head);
+            let q = Lhs { data: q, stride: q.len(), rows: 1, len: q.len() };
+            tile(isa, q, page, &mut scores, COLS, Start::Zero);
+            loaded = block;
         }
-        Ok((CpuStorage::F32(out), Shape::from((reads, heads, candidates))))
+        *out = scores[t % BLOCK_SIZE] * scale;
     }
 }
 
-impl ReadRows<'_> {
-    /// `q · k_t / sqrt(head_dim)` at every candidate position, in order.
-    fn logits(&self, q: &[f32], pool: &[f32], kv_head: usize) -> Vec<f32> {
-        let scale = (self.layout.head_dim as f32).sqrt().recip();
-        let mut logits = Vec::new();
-        let mut scores = [0f32; COLS];
-        let mut loaded = usize::MAX;
-        for span in self.query.candidates {
-            for t in span.range() {
-                let block = t / BLOCK_SIZE;
-                if block != loaded {
-                    let page = self.layout.k_of(pool, self.query.table[block], kv_head);
-                    let q = Lhs { data: q, stride: q.len(), rows: 1, len: q.len() };
-                    tile(Isa::detect(), q, page, &mut scores, COLS, Start::Zero);
-                    loaded = block;
-                }
-                logits.push(scores[t % BLOCK_SIZE] * scale);
-            }
-        }
-        logits
+/// Softmax in place.
+fn softmax(row: &mut [f32]) {
+    let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exp = |l: f32| f64::from(l - max).exp();
+    let sum: f64 = row.iter().map(|&l| exp(l)).sum();
+    for l in row {
+        *l = (exp(*l) / sum) as f32;
     }
-}
-
-fn softmax(logits: &[f32]) -> impl Iterator<Item = f32> {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let exps: Vec<f64> = logits.iter().map(|&l| f64::from(l - max).exp()).collect();
-    let sum: f64 = exps.iter().sum();
-    exps.into_iter().map(move |e| (e / sum) as f32)
 }

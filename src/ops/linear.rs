@@ -1,106 +1,109 @@
-//! The one door to matrix products: weights in, packed once for the device; every linear layer goes through it.
+//! The one door to matrix products: weights in, packed once; every linear layer goes through it.
 
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
+use super::{
+    Activations, OpError,
+    cpu::{Cpu, PackedMatrix, Product, QuantMatrix, Weight, multiply},
+};
 
-use super::cpu::{Isa, PackedMatrix};
-
-/// A linear map `x [m, k] -> x · Wᵀ (+ bias) [m, n]`, f32.
+/// A linear map `x [m, k] -> x · Wᵀ (+ bias) [m, n]`.
 ///
 /// Bits of an output row depend on that row of `x` alone (see [`super::cpu`]). Cheap to clone.
 #[derive(Clone)]
 pub struct Linear {
-    weight: Arc<PackedMatrix>,
-    bias: Option<Tensor>,
+    weight: Arc<Weight>,
+    bias: Option<Arc<[f32]>>,
 }
 
 impl Linear {
-    /// Packs the row-major `[n, k]` weight matrix.
+    /// Packs the row-major `[n, k]` weight matrix for f32 arithmetic.
     ///
     /// # Panics
     /// When `weight` does not hold `n * k` values: that is a bug in the caller.
     #[must_use]
     pub fn new(weight: &[f32], n: usize, k: usize) -> Self {
-        Self { weight: Arc::new(PackedMatrix::pack(weight, n, k)), bias: None }
+        Self { weight: Arc::new(Weight::F32(PackedMatrix::pack(weight, n, k))), bias: None }
+    }
+
+    /// A quantised matrix: 8-bit arithmetic.
+    #[must_use]
+    pub fn quantised(weight: QuantMatrix) -> Self {
+        Self { weight: Arc::new(Weight::Quant(weight)), bias: None }
     }
 
     /// The same map with `bias [n]` added.
+    ///
+    /// # Panics
+    /// When the bias has another length: that is a bug in the caller.
     #[must_use]
-    pub fn with_bias(self, bias: Option<Tensor>) -> Self {
-        Self { bias, ..self }
+    pub fn with_bias(self, bias: Option<Vec<f32>>) -> Self {
+        assert!(bias.as_ref().is_none_or(|b| b.len() == self.n()), "a bias of another length: this is a bug");
+        Self { bias: bias.map(Into::into), ..self }
     }
 
-    /// `x [m, k] -> [m, n]`. Fails when the shape or dtype of `x` does not fit.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (_, k) = x.dims2()?;
-        if k != self.weight.k() || x.dtype() != DType::F32 {
-            bail!(
-                "linear: input {:?} {:?}, weight [{}, {}]",
-                x.shape(),
-                x.dtype(),
-                self.weight.n(),
-                self.weight.k()
-            );
-        }
-        let y = x.apply_op1_no_bwd(&Multiply(&self.weight))?;
-        match &self.bias {
-            Some(bias) => y.broadcast_add(bias),
-            None => Ok(y),
-        }
+    /// Output features.
+    #[must_use]
+    pub fn n(&self) -> usize {
+        self.weight.n()
     }
 
-    /// Rows `ids` of the weight matrix, `[ids.len(), k]`: an embedding look-up.
+    /// The map reads 8-bit rows.
+    #[must_use]
+    pub fn is_quantised(&self) -> bool {
+        self.weight.is_quant()
+    }
+
+    /// Rows `ids` of the weight matrix into `out [ids.len(), k]`: an embedding look-up.
     ///
     /// # Errors
     /// When an id is not below `n`.
-    pub fn rows(&self, ids: &[u32], like: &Tensor) -> Result<Tensor> {
+    pub fn rows(&self, cpu: &Cpu, ids: &[u32], out: &mut Vec<f32>) -> Result<(), OpError> {
         let (n, k) = (self.weight.n(), self.weight.k());
-        let mut data = vec![0f32; ids.len() * k];
-        for (&id, out) in ids.iter().zip(data.chunks_exact_mut(k.max(1))) {
-            if id as usize >= n {
-                bail!("embedding: token {id} of a vocabulary of {n}");
-            }
-            self.weight.copy_row(id as usize, out);
+        if let Some(&token) = ids.iter().find(|&&id| id as usize >= n) {
+            return Err(OpError::Token { token, vocab: n });
         }
-        Tensor::from_vec(data, (ids.len(), k), like.device())
+        out.resize(ids.len() * k, 0.0);
+        let rows = super::cpu::disjoint::Disjoint::new(out);
+        cpu.parallel(ids.len(), |r| {
+            // SAFETY: each row belongs to one task.
+            #[allow(unsafe_code)]
+            self.weight.copy_row(ids[r] as usize, unsafe { rows.part(r * k, k) });
+        });
+        Ok(())
     }
 }
 
-struct Multiply<'a>(&'a PackedMatrix);
+/// One of the maps of [`forward`]: where its rows go, and whether they are added to what is there.
+pub struct Output<'a> {
+    /// The map.
+    pub linear: &'a Linear,
+    /// Resized to `[m, n]`; with `onto`, it has that size and is added to.
+    pub y: &'a mut Vec<f32>,
+    /// Add to `y` (and no bias), as a residual connection does.
+    pub onto: bool,
+}
 
-impl CustomOp1 for Multiply<'_> {
-    fn name(&self) -> &'static str {
-        "linear"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = super::f32_slice(x, layout, self.name())?;
-        let m = layout.dims()[0];
-        let mut y = vec![0f32; m * self.0.n()];
-        self.0.multiply(Isa::detect(), x, &mut y);
-        Ok((CpuStorage::F32(y), Shape::from((m, self.0.n()))))
+impl<'a> Output<'a> {
+    /// `y = linear(x)`.
+    #[must_use]
+    pub fn set(linear: &'a Linear, y: &'a mut Vec<f32>) -> Self {
+        Self { linear, y, onto: false }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use candle_core::Device;
-
-    use super::*;
-
-    #[test]
-    fn bias_rows_and_shape_errors() {
-        let linear = Linear::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, 2);
-        let bias = Tensor::new(&[0.5f32, 0.0, -1.0], &Device::Cpu).unwrap();
-        let x = Tensor::new(&[[1.0f32, 1.0], [0.0, 2.0]], &Device::Cpu).unwrap();
-        let y = linear.clone().with_bias(Some(bias)).forward(&x).unwrap();
-        assert_eq!(y.to_vec2::<f32>().unwrap(), [[3.5, 7.0, 10.0], [4.5, 8.0, 11.0]]);
-        let rows = linear.rows(&[2, 0], &x).unwrap();
-        assert_eq!(rows.to_vec2::<f32>().unwrap(), [[5.0, 6.0], [1.0, 2.0]]);
-        assert!(linear.rows(&[3], &x).unwrap_err().to_string().contains("token 3"));
-        assert!(linear.forward(&x.t().unwrap().contiguous().unwrap().reshape((1, 4)).unwrap()).is_err());
-        // a strided input is refused by name, not misread
-        assert!(linear.forward(&x.t().unwrap()).unwrap_err().to_string().contains("linear"));
-    }
+/// Several maps of the same rows, computed side by side.
+///
+/// # Panics
+/// When sizes do not fit: a bug in the caller.
+pub fn forward<const N: usize>(cpu: &Cpu, x: &Activations, outputs: [Output<'_>; N]) {
+    let m = x.n_rows();
+    let mut products = outputs.map(|o| {
+        if !o.onto {
+            o.y.resize(m * o.linear.n(), 0.0);
+        }
+        let bias = o.linear.bias.as_deref();
+        Product { weight: &o.linear.weight, bias, onto: o.onto, y: o.y }
+    });
+    multiply(cpu, m, x.inputs(), &mut products);
 }

@@ -1,42 +1,68 @@
-//! The only door to kernels: public functions on tensors that check shapes and dtypes, then run.
+//! The only door to kernels: public functions on plain rows that check what comes from outside, then run on a [`Cpu`].
 //!
-//! Knows no model, no request, no scheduler. Candle's custom ops are where another device would
-//! come in: an op without a body for it answers with candle's typed error. Norms and rotary embeddings come from `candle_nn` as they are: they work row
-//! by row already.
+//! Knows no model, no request, no scheduler. Memory belongs to the caller and is kept from pass to pass: in steady
+//! state a layer allocates nothing.
 
+pub mod activations;
 pub mod attn_rows;
 pub mod cpu;
 pub mod kv_store;
 pub mod linear;
+pub mod norm;
 pub mod reference;
+pub mod rope;
 pub mod swiglu;
 
-use candle_core::{CpuStorage, Layout, Result, bail};
-
+pub use activations::Activations;
 pub use attn_rows::RowQuery;
-pub use cpu::attention::{AttentionItem, PageLayout};
+pub use cpu::{
+    Cpu,
+    attention::{AttentionItem, PageLayout},
+};
 pub use kv_store::{KvStore, Slot};
 pub use linear::Linear;
-pub use swiglu::swiglu;
 
-/// The f32 values behind a contiguous layout; an error that names the op otherwise.
-fn f32_slice<'a>(storage: &'a CpuStorage, layout: &Layout, op: &str) -> Result<&'a [f32]> {
-    let Some((start, end)) = layout.contiguous_offsets() else {
-        bail!("{op}: an operand of shape {:?} is not contiguous", layout.shape());
-    };
-    match storage {
-        CpuStorage::F32(data) => Ok(&data[start..end]),
-        _ => bail!("{op}: operands are f32"),
-    }
-}
+use crate::ids::{BlockId, TokenId};
 
-/// [`f32_slice`] for writing.
-fn f32_slice_mut<'a>(storage: &'a mut CpuStorage, layout: &Layout, op: &str) -> Result<&'a mut [f32]> {
-    let Some((start, end)) = layout.contiguous_offsets() else {
-        bail!("{op}: an operand of shape {:?} is not contiguous", layout.shape());
-    };
-    match storage {
-        CpuStorage::F32(data) => Ok(&mut data[start..end]),
-        _ => bail!("{op}: operands are f32"),
-    }
+/// What a kernel was asked for and cannot do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpError {
+    /// A token that the embedding does not have.
+    #[error("embedding: token {token} of a vocabulary of {vocab}")]
+    Token {
+        /// The token.
+        token: TokenId,
+        /// Rows of the embedding.
+        vocab: usize,
+    },
+    /// A block that the pool does not have.
+    #[error("{op}: {block:?} in a pool of {blocks} blocks")]
+    Block {
+        /// What was to be done.
+        op: &'static str,
+        /// The block.
+        block: BlockId,
+        /// Blocks of the pool.
+        blocks: usize,
+    },
+    /// A block table that ends too early.
+    #[error("{op}: position {position} past a table of {blocks} blocks")]
+    Table {
+        /// What was to be done.
+        op: &'static str,
+        /// The first position that has no block.
+        position: usize,
+        /// Blocks of the table.
+        blocks: usize,
+    },
+    /// Rows of another shape than the pool or the request calls for.
+    #[error("{op}: {found} values, expected {expected}")]
+    Shape {
+        /// What was to be done.
+        op: &'static str,
+        /// Values there are.
+        found: usize,
+        /// Values there should be.
+        expected: usize,
+    },
 }

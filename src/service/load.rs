@@ -9,6 +9,7 @@ use crate::{
     hub::ModelFiles,
     ids::{BLOCK_SIZE, TokenId},
     model::{
+        Compute,
         DecoderSpec, LoadError,
         card::ModelCard,
         gguf::{GgufError, GgufFile},
@@ -155,7 +156,7 @@ impl ServedModel {
             ModelFiles::Gguf(path) => {
                 let file = GgufFile::open(path)?;
                 let tokenizer = Tokenizer::from_spec(&file.tokenizer_spec()?)?;
-                (load::gguf(&file, rope)?, tokenizer)
+                (load::gguf(&file, rope, Compute::default())?, tokenizer)
             }
             ModelFiles::Folder(path) => {
                 (load::folder(path, rope)?, Tokenizer::from_json_file(path.join("tokenizer.json"))?)

@@ -7,9 +7,8 @@
 //! A row's softmax runs over absolute blocks in order, and a block beyond the row's position changes nothing,
 //! so a row's bits do not depend on the other rows, on prefill chunking, or on which pages hold its keys.
 
-use rayon::prelude::*;
-
 use super::{
+    Cpu,
     exp::exp,
     tile::{COLS, Isa, Lhs, ROWS, Start, Vectorised, tile},
 };
@@ -107,12 +106,10 @@ pub struct Pages<'a> {
 
 /// `q [n_rows, n_heads, head_dim]` → attention output of the same shape, scores scaled by `1/sqrt(head_dim)`.
 /// Rows that no item names come out as zeros.
-#[must_use]
-pub fn attention(isa: Isa, q: &[f32], n_heads: usize, pages: Pages<'_>, items: &[AttentionItem]) -> Vec<f32> {
+pub fn attention(cpu: &Cpu, q: &[f32], n_heads: usize, pages: Pages<'_>, items: &[AttentionItem], out: &mut [f32]) {
     let PageLayout { n_kv_heads, head_dim } = pages.layout;
     let group = n_heads / n_kv_heads;
     let tokens_per_task = (TASK_ROWS / group).max(1);
-    let mut out = vec![0f32; q.len()];
     let mut tasks = Vec::new();
     for item in items {
         for first in (0..item.rows).step_by(tokens_per_task) {
@@ -121,30 +118,27 @@ pub fn attention(isa: Isa, q: &[f32], n_heads: usize, pages: Pages<'_>, items: &
             }
         }
     }
-    let done: Vec<Vec<f32>> = tasks
-        .par_iter()
-        .with_max_len(1)
-        .map(|&(item, first, tokens, kv_head)| {
-            let task = Task {
-                isa,
-                pages,
-                table: &item.table,
-                kv_head,
-                group,
-                tokens,
-                position: item.first_position + first,
-            };
-            let rows = gather(q, item.first_row + first, &task, n_heads);
-            task.run(&rows)
-        })
-        .collect();
-    for (&(item, first, tokens, kv_head), rows) in tasks.iter().zip(&done) {
+    let parts = super::disjoint::Disjoint::new(out);
+    cpu.parallel(tasks.len(), |i| {
+        let (item, first, tokens, kv_head) = tasks[i];
+        let task = Task {
+            isa: cpu.isa(),
+            pages,
+            table: &item.table,
+            kv_head,
+            group,
+            tokens,
+            position: item.first_position + first,
+        };
+        let rows = gather(q, item.first_row + first, &task, n_heads);
+        let rows = task.run(&rows);
         for t in 0..tokens {
             let to = ((item.first_row + first + t) * n_heads + kv_head * group) * head_dim;
-            out[to..to + group * head_dim].copy_from_slice(&rows[t * group * head_dim..][..group * head_dim]);
+            // SAFETY: each task has its own rows.
+            #[allow(unsafe_code)]
+            unsafe { parts.part(to, group * head_dim) }.copy_from_slice(&rows[t * group * head_dim..][..group * head_dim]);
         }
-    }
-    out
+    });
 }
 
 /// The query rows of a task, `[tokens][group][head_dim]`.
@@ -336,7 +330,9 @@ mod tests {
 
     fn run(c: &Case, isa: Isa, items: &[AttentionItem]) -> Vec<f32> {
         let pages = Pages { k: &c.k_pool, v: &c.v_pool, layout: c.layout };
-        attention(isa, &c.q, c.n_heads, pages, items)
+        let mut out = vec![0f32; c.q.len()];
+        attention(&Cpu::with_isa(isa, 2), &c.q, c.n_heads, pages, items, &mut out);
+        out
     }
 
     fn shapes() -> Vec<(usize, usize, PageLayout, bool)> {

@@ -8,9 +8,17 @@
 //! Slow twins: [`super::reference`]. Tests: beside each kernel; `tests/ops.rs` for the ops on tensors.
 
 pub mod attention;
+pub mod context;
+pub(crate) mod disjoint;
 pub mod exp;
 pub mod gemm;
+mod pool;
+pub mod product;
+pub mod quant;
 pub mod tile;
 
+pub use context::Cpu;
 pub use gemm::PackedMatrix;
+pub use product::{Inputs, Product, Weight, multiply};
+pub use quant::{QuantMatrix, QuantRows};
 pub use tile::Isa;

@@ -17,6 +17,9 @@ pub struct Isa(Kind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// [`Kind::Avx512`] with 8-bit dot products.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
     /// 512-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -47,7 +50,11 @@ impl Isa {
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("fma") {
+            let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+            if avx512 && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("fma") {
+                all.push(Self(Kind::Avx512Vnni));
+            }
+            if avx512 && is_x86_feature_detected!("fma") {
                 all.push(Self(Kind::Avx512));
             }
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
@@ -58,6 +65,18 @@ impl Isa {
         all
     }
 
+    /// AVX-512 F and BW.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_avx512(self) -> bool {
+        matches!(self.0, Kind::Avx512 | Kind::Avx512Vnni)
+    }
+
+    /// AVX-512 F, BW and VNNI.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_vnni(self) -> bool {
+        self.0 == Kind::Avx512Vnni
+    }
+
     /// Runs `work` compiled for this instruction set. The operations are the same on each, and so are the bits.
     pub(crate) fn run(self, work: impl Vectorised) {
         // SAFETY: an `Isa` is only made for what the processor has.
@@ -65,7 +84,7 @@ impl Isa {
         unsafe {
             match self.0 {
                 #[cfg(target_arch = "x86_64")]
-                Kind::Avx512 => run_avx512(work),
+                Kind::Avx512Vnni | Kind::Avx512 => run_avx512(work),
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx2 => run_avx2(work),
                 Kind::Portable => work.run(),
@@ -75,9 +94,9 @@ impl Isa {
 }
 
 /// # Safety
-/// Needs AVX-512F and FMA.
+/// Needs AVX-512 F and BW, and FMA.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,fma")]
+#[target_feature(enable = "avx512f,avx512bw,fma")]
 #[allow(unsafe_code)]
 unsafe fn run_avx512(work: impl Vectorised) {
     work.run();
@@ -170,7 +189,7 @@ pub(crate) unsafe fn tile_unchecked(
     unsafe {
         match isa.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => rows!(avx512),
+            Kind::Avx512Vnni | Kind::Avx512 => rows!(avx512),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => rows!(avx2),
             Kind::Portable => rows!(portable),

@@ -1,0 +1,62 @@
+//! Matrix products with quantised weights: 8-bit activations, integer dot products, weights as small as in the file.
+
+pub mod blocks;
+mod dot;
+pub mod matrix;
+pub mod rows;
+mod slice;
+
+pub use blocks::BlockFormat;
+pub use matrix::QuantMatrix;
+pub use rows::QuantRows;
+
+use std::cell::RefCell;
+
+use dot::{Left, Out, ROWS, Shape, dot};
+use matrix::TILE;
+use slice::{SLICE, Slice};
+
+use super::tile::Isa;
+
+thread_local! {
+    /// The slice a thread works on.
+    static SCRATCH: RefCell<Box<Slice>> = RefCell::new(Slice::boxed());
+}
+
+impl QuantMatrix {
+    /// Adds rows `first .. first + rows` of `x` times panel `p` to rows of 32 values.
+    ///
+    /// # Safety
+    /// `c` points at `rows` rows of 32 values, `c_stride` apart, that no other thread touches.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn add_panel(
+        &self,
+        isa: Isa,
+        x: &QuantRows,
+        (first, rows): (usize, usize),
+        p: usize,
+        c: *mut f32,
+        c_stride: usize,
+    ) {
+        assert!(x.k() == self.k() && first + rows <= x.rows(), "rows {first} + {rows}: this is a bug");
+        let format = self.format();
+        let shape = Shape { group16: format.group() == 16, mins: format.has_min(), zero: format.zero() };
+        SCRATCH.with_borrow_mut(|slice| {
+            for tile in (0..self.k() / TILE).step_by(SLICE) {
+                let tiles = SLICE.min(self.k() / TILE - tile);
+                slice.expand(isa, self, p, tile, tiles);
+                for row in (0..rows).step_by(ROWS) {
+                    let a = Left { x, row: first + row, rows: ROWS.min(rows - row), tile, tiles };
+                    // SAFETY: the rows of X exist by the assertion, those of C by the caller's promise.
+                    unsafe {
+                        let out = Out { to: c.add(row * c_stride), stride: c_stride };
+                        dot(isa, a, slice, shape, out);
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

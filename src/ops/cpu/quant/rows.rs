@@ -1,0 +1,196 @@
+//! Activations in eight bits: each row in groups of 32 values that share a scale.
+
+use crate::ops::cpu::{
+    disjoint::Disjoint,
+    tile::{Isa, Vectorised},
+};
+
+/// Values that share a scale.
+pub const GROUP: usize = 32;
+/// Values whose codes are summed: the finest group of any weight format.
+pub const SUM: usize = 16;
+
+/// Rows of signed codes: `x ≈ scale · code`, with `scale = max |x| / 127` over each group of [`GROUP`].
+///
+/// A group that holds an infinity or a NaN has the scale NaN, so that what is computed from it is NaN as well.
+#[derive(Clone, Debug, Default)]
+pub struct QuantRows {
+    k: usize,
+    codes: Vec<i8>,
+    scales: Vec<f32>,
+    /// Minus the sum of every [`SUM`] codes, what a weight format with a zero point is corrected with.
+    minus_sums: Vec<i32>,
+}
+
+impl QuantRows {
+    /// Makes room for `rows` rows of `k` values (a multiple of [`GROUP`]); keeps the memory it has.
+    pub fn resize(&mut self, rows: usize, k: usize) {
+        assert!(k.is_multiple_of(GROUP), "{k} values in groups of {GROUP}: this is a bug");
+        self.k = k;
+        self.codes.resize(rows * k, 0);
+        self.scales.resize(rows * k / GROUP, 0.0);
+        self.minus_sums.resize(rows * k / SUM, 0);
+    }
+
+    /// Values of a row.
+    #[must_use]
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.codes.len().checked_div(self.k).unwrap_or(0)
+    }
+
+    /// Row `r`: codes `[k]`, scales `[k / 32]`, minus the sums `[k / 16]`.
+    #[must_use]
+    pub fn row(&self, r: usize) -> (&[i8], &[f32], &[i32]) {
+        let k = self.k;
+        (
+            &self.codes[r * k..][..k],
+            &self.scales[r * (k / GROUP)..][..k / GROUP],
+            &self.minus_sums[r * (k / SUM)..][..k / SUM],
+        )
+    }
+
+    /// The rows, to be filled by tasks side by side.
+    pub(crate) fn slots(&mut self) -> Slots<'_> {
+        Slots {
+            k: self.k,
+            codes: Disjoint::new(&mut self.codes),
+            scales: Disjoint::new(&mut self.scales),
+            minus_sums: Disjoint::new(&mut self.minus_sums),
+        }
+    }
+}
+
+/// Rows to be filled by several tasks.
+pub(crate) struct Slots<'a> {
+    k: usize,
+    codes: Disjoint<'a, i8>,
+    scales: Disjoint<'a, f32>,
+    minus_sums: Disjoint<'a, i32>,
+}
+
+impl Slots<'_> {
+    /// Quantises `x [k]` into row `r`.
+    ///
+    /// # Safety
+    /// Nobody else fills row `r` at the same time.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn fill(&self, isa: Isa, r: usize, x: &[f32]) {
+        let k = self.k;
+        // SAFETY: these are the parts of row `r`, which is this task's by the caller's promise.
+        let (codes, scales, minus_sums) = unsafe {
+            (
+                self.codes.part(r * k, k),
+                self.scales.part(r * (k / GROUP), k / GROUP),
+                self.minus_sums.part(r * (k / SUM), k / SUM),
+            )
+        };
+        isa.run(Fill { x, codes, scales, minus_sums });
+    }
+}
+
+struct Fill<'a> {
+    x: &'a [f32],
+    codes: &'a mut [i8],
+    scales: &'a mut [f32],
+    minus_sums: &'a mut [i32],
+}
+
+impl Vectorised for Fill<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Self { x, codes, scales, minus_sums } = self;
+        let groups = x.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);
+        for ((x, codes), (scale, sums)) in groups.zip(scales.iter_mut().zip(minus_sums.as_chunks_mut::<2>().0)) {
+            *scale = group(x, codes);
+            for (sum, part) in sums.iter_mut().zip(codes.as_chunks::<SUM>().0) {
+                *sum = -part.iter().map(|&c| i32::from(c)).sum::<i32>();
+            }
+        }
+    }
+}
+
+/// Quantises one group; its scale.
+#[inline(always)]
+fn group(x: &[f32; GROUP], codes: &mut [i8; GROUP]) -> f32 {
+    // the magnitude bits of floats order like integers, with infinities and NaNs at the end
+    let mut top = 0u32;
+    for v in x {
+        top = top.max(v.to_bits() & 0x7fff_ffff);
+    }
+    let max = f32::from_bits(top);
+    if !(1e-30..=f32::MAX).contains(&max) {
+        codes.fill(0);
+        return if max < 1e-30 { 0.0 } else { f32::NAN };
+    }
+    let inverse = 127.0 / max;
+    // adding and taking away 1.5 · 2^23 rounds to the nearest integer, ties to even
+    const MAGIC: f32 = 12_582_912.0;
+    for (code, v) in codes.iter_mut().zip(x) {
+        *code = ((v * inverse + MAGIC).to_bits() as i32 - MAGIC.to_bits() as i32) as i8;
+    }
+    max / 127.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(isa: Isa, x: &[f32], k: usize) -> QuantRows {
+        let mut rows = QuantRows::default();
+        rows.resize(x.len() / k, k);
+        let slots = rows.slots();
+        for (r, x) in x.chunks_exact(k).enumerate() {
+            // SAFETY: one row after the other.
+            #[allow(unsafe_code)]
+            unsafe {
+                slots.fill(isa, r, x);
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn a_code_is_the_nearest_and_every_isa_agrees() {
+        let x: Vec<f32> = (0..192).map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.013 * (1 + i / 40) as f32).collect();
+        for isa in Isa::available() {
+            let rows = filled(isa, &x, 96);
+            for (r, x) in x.chunks_exact(96).enumerate() {
+                let (codes, scales, minus_sums) = rows.row(r);
+                for (i, v) in x.iter().enumerate() {
+                    let (code, scale) = (f32::from(codes[i]), scales[i / GROUP]);
+                    assert!((code * scale - v).abs() <= scale * 0.5001, "{v}: {code} x {scale}");
+                }
+                for (sum, codes) in minus_sums.iter().zip(codes.chunks_exact(SUM)) {
+                    assert_eq!(-sum, codes.iter().map(|&c| i32::from(c)).sum::<i32>());
+                }
+                for (scale, x) in scales.iter().zip(x.chunks_exact(GROUP)) {
+                    let max = x.iter().fold(0f32, |m, v| m.max(v.abs()));
+                    assert_eq!(*scale, max / 127.0);
+                    assert!(codes.iter().any(|c| c.unsigned_abs() == 127));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_makes_its_group_nan_and_nothing_is_nothing() {
+        for isa in Isa::available() {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {
+                let mut x = vec![1.0; 96];
+                x[40] = bad;
+                x[64..].fill(1e-38);
+                let rows = filled(isa, &x, 96);
+                let (codes, scales, _) = rows.row(0);
+                assert_eq!((codes[0], scales[0]), (127, 1.0 / 127.0));
+                assert!(scales[1].is_nan());
+                assert_eq!((codes[70], scales[2]), (0, 0.0));
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Every format against candle's reading of it, and the kernels against plain sums, on every instruction set.
+
+use candle_core::{
+    Device, Tensor,
+    quantized::{GgmlDType, QTensor},
+};
+
+use super::{BlockFormat, QuantMatrix, QuantRows, matrix::PackError};
+use crate::ops::cpu::{Cpu, Inputs, Isa, Product, Weight, multiply};
+
+const FORMATS: [(BlockFormat, GgmlDType); 10] = [
+    (BlockFormat::Q4_0, GgmlDType::Q4_0),
+    (BlockFormat::Q4_1, GgmlDType::Q4_1),
+    (BlockFormat::Q5_0, GgmlDType::Q5_0),
+    (BlockFormat::Q5_1, GgmlDType::Q5_1),
+    (BlockFormat::Q8_0, GgmlDType::Q8_0),
+    (BlockFormat::Q2K, GgmlDType::Q2K),
+    (BlockFormat::Q3K, GgmlDType::Q3K),
+    (BlockFormat::Q4K, GgmlDType::Q4K),
+    (BlockFormat::Q5K, GgmlDType::Q5K),
+    (BlockFormat::Q6K, GgmlDType::Q6K),
+];
+
+fn values(n: usize, seed: u64) -> Vec<f32> {
+    let mut x = seed;
+    (0..n)
+        .map(|i| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let v = (x >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
+            if i % 97 == 3 { v * 9.0 } else { v }
+        })
+        .collect()
+}
+
+/// A matrix in `dtype`, as blocks, and what candle reads in them.
+fn blocks(dtype: GgmlDType, n: usize, k: usize) -> (Vec<u8>, Vec<f32>) {
+    let w = Tensor::from_vec(values(n * k, 7), (n, k), &Device::Cpu).unwrap();
+    let quantised = QTensor::quantize(&w, dtype).unwrap();
+    let read = quantised.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1().unwrap();
+    (quantised.data().unwrap().to_vec(), read)
+}
+
+fn quantise(x: &[f32], k: usize) -> QuantRows {
+    let mut rows = QuantRows::default();
+    rows.resize(x.len() / k, k);
+    let slots = rows.slots();
+    for (r, x) in x.chunks_exact(k).enumerate() {
+        // SAFETY: one row after the other.
+        #[allow(unsafe_code)]
+        unsafe {
+            slots.fill(Isa::detect(), r, x);
+        }
+    }
+    rows
+}
+
+fn product(cpu: &Cpu, weight: &Weight, x: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
+    let (m, quant) = (x.len() / weight.k(), quantise(x, weight.k()));
+    let mut y = vec![f32::NAN; m * weight.n()];
+    let inputs = Inputs { rows: x, quant: Some(&quant) };
+    multiply(cpu, m, inputs, &mut [Product { weight, bias, onto: false, y: &mut y }]);
+    y
+}
+
+#[test]
+fn every_format_reads_as_candle_reads_it() {
+    for (format, dtype) in FORMATS {
+        let (n, k) = (37, 768);
+        let (bytes, want) = blocks(dtype, n, k);
+        // rows in another order, as Llama's q and k need
+        let matrix = QuantMatrix::pack(format, &bytes, (n, k), |r| (r + 5) % n).unwrap();
+        let mut row = vec![0f32; k];
+        for r in 0..n {
+            matrix.copy_row(r, &mut row);
+            for (got, want) in row.iter().zip(&want[(r + 5) % n * k..]) {
+                assert!((got - want).abs() <= 2e-6 * want.abs().max(0.1), "{format:?} row {r}: {got} {want}");
+            }
+        }
+        assert!(matrix.bytes() as f64 <= 1.12 * (64 * k * bytes.len() / (n * k)) as f64 || format.bits() == 4, "{format:?}");
+    }
+}
+
+#[test]
+fn products_equal_plain_sums() {
+    for (format, dtype) in FORMATS {
+        for (m, n, k) in [(1, 32, 256), (7, 70, 768), (13, 5, 1280)] {
+            let (bytes, _) = blocks(dtype, n, k);
+            let matrix = QuantMatrix::pack(format, &bytes, (n, k), |r| r).unwrap();
+            let (x, bias) = (values(m * k, 3), values(n, 4));
+            let rows = quantise(&x, k);
+            let mut weights = vec![0f32; n * k];
+            weights.chunks_exact_mut(k).enumerate().for_each(|(r, w)| matrix.copy_row(r, w));
+            let weight = Weight::Quant(matrix);
+            for isa in Isa::available() {
+                let y = product(&Cpu::with_isa(isa, 1), &weight, &x, Some(&bias));
+                for (i, got) in y.iter().enumerate() {
+                    let (codes, scales, _) = rows.row(i / n);
+                    let term = |j: usize| f64::from(codes[j]) * f64::from(scales[j / 32]) * f64::from(weights[i % n * k + j]);
+                    let want = f64::from(bias[i % n]) + (0..k).map(term).sum::<f64>();
+                    let size = (0..k).map(|j| term(j).abs()).sum::<f64>();
+                    assert!((f64::from(*got) - want).abs() < 1e-6 * size, "{isa:?} {format:?} [{i}]: {got} {want}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_is_the_same_bits_alone_in_company_on_any_threads_and_any_isa() {
+    for (format, dtype) in FORMATS {
+        let (m, n, k) = (205, 100, 768);
+        let (bytes, _) = blocks(dtype, n, k);
+        let weight = Weight::Quant(QuantMatrix::pack(format, &bytes, (n, k), |r| r).unwrap());
+        let x = values(m * k, 3);
+        let whole = product(&Cpu::new(1), &weight, &x, None);
+        for isa in Isa::available() {
+            let cpu = Cpu::with_isa(isa, 1);
+            for r in [0, 5, 6, 204] {
+                assert_eq!(product(&cpu, &weight, &x[r * k..][..k], None), whole[r * n..][..n], "{isa:?} {format:?}");
+            }
+        }
+        for threads in [2, 3] {
+            assert_eq!(product(&Cpu::new(threads), &weight, &x, None), whole, "{format:?} {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_stays_so_in_its_row_only() {
+    let (bytes, _) = blocks(GgmlDType::Q5_0, 40, 64);
+    let weight = Weight::Quant(QuantMatrix::pack(BlockFormat::Q5_0, &bytes, (40, 64), |r| r).unwrap());
+    let mut x = values(3 * 64, 3);
+    x[64 + 40] = f32::INFINITY;
+    for isa in Isa::available() {
+        let y = product(&Cpu::with_isa(isa, 1), &weight, &x, None);
+        assert!(y[40..80].iter().all(|v| v.is_nan()), "{isa:?}");
+        assert!(y[..40].iter().chain(&y[80..]).all(|v| v.is_finite()), "{isa:?}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_matrix_are_refused() {
+    let pack = |format, bytes: usize, n, k| QuantMatrix::pack(format, &vec![0; bytes], (n, k), |r| r).map(drop);
+    assert_eq!(pack(BlockFormat::Q4K, 0, 3, 96), Err(PackError::Width { k: 96, format: BlockFormat::Q4K }));
+    let short = PackError::Length { n: 2, k: 64, format: BlockFormat::Q8_0, found: 135 };
+    assert_eq!(short.to_string(), "2 rows of 64 Q8_0 weights take 136 bytes, not 135");
+    assert_eq!(pack(BlockFormat::Q8_0, 135, 2, 64), Err(short));
+}
