@@ -3,14 +3,13 @@
 
 mod common;
 
-use candle_core::{Device, Result as CandleResult, Tensor};
 use common::*;
 use proptest::prelude::*;
 use qrae::{
     engine::{EngineConfig, EngineError, EngineHandle, Sampling, Tail},
     ids::TokenId,
     model::{Batch, Decoder, DecoderSpec, ForwardOutput},
-    ops::KvStore,
+    ops::{Cpu, KvStore, OpError},
     sched::SchedConfig,
 };
 
@@ -29,15 +28,15 @@ impl Decoder for Faulty {
         self.0.spec()
     }
 
-    fn forward(&self, batch: &Batch, kv: &mut KvStore) -> CandleResult<ForwardOutput> {
+    fn forward(&mut self, cpu: &Cpu, batch: &Batch, kv: &mut KvStore) -> Result<ForwardOutput, OpError> {
         // in prompts only: a generated token may be any
         let prompts: Vec<_> = batch.items().iter().filter(|i| i.tokens.len() > 1).collect();
         let tokens: Vec<TokenId> = prompts.iter().flat_map(|i| i.tokens.clone()).collect();
         assert!(!tokens.contains(&PANIC), "planted panic");
         if tokens.contains(&FAIL) {
-            candle_core::bail!("planted failure");
+            return Err(OpError::Token { token: FAIL, vocab: 0 });
         }
-        let mut out = self.0.forward(batch, kv)?;
+        let mut out = self.0.forward(cpu, batch, kv)?;
         if tokens.contains(&NAN) {
             out.logits.iter_mut().for_each(|l| l[7] = f32::NAN);
         }
@@ -46,7 +45,7 @@ impl Decoder for Faulty {
         }
         if tokens.contains(&POISON) {
             let (spec, slots) = (self.0.spec(), batch.slots());
-            let nan = Tensor::full(f32::NAN, (slots.len(), spec.n_kv_heads, spec.head_dim), &Device::Cpu)?;
+            let nan = vec![f32::NAN; slots.len() * spec.n_kv_heads * spec.head_dim];
             for layer in 0..spec.n_layers {
                 kv.write_k(layer, &slots, &nan)?;
                 kv.write_v(layer, &slots, &nan)?;
@@ -97,7 +96,7 @@ fn a_panic_fails_its_own_request_and_nobody_elses() {
         bad_score.tails[1] = Tail { tokens: with(PANIC, 2, 6), reads: 1 };
         let pending_bad = engine.rows(bad_score);
         assert!(reason(collect(&mut bad[0][0]).unwrap_err()).contains("planted panic"));
-        assert!(reason(collect(&mut bad[1][0]).unwrap_err()).contains("planted failure"));
+        assert!(reason(collect(&mut bad[1][0]).unwrap_err()).contains("token 1 of a vocabulary of 0"));
         assert!(reason(pending_bad.blocking_recv().unwrap().unwrap_err()).contains("planted panic"));
         assert_eq!(ids(&collect(&mut running[0]).unwrap()), want);
         assert_eq!(numbers(&pending.blocking_recv().unwrap().unwrap()), want_rows);

@@ -15,8 +15,8 @@ use candle_core::{
 use common::*;
 use qrae::{
     ids::{BlockId, Depth},
-    model::{Batch, BatchItem, Decoder, Output, gguf::GgufFile, load, safetensors},
-    ops::{KvStore, PageLayout},
+    model::{Batch, BatchItem, Compute, Decoder, Output, gguf::GgufFile, load, safetensors},
+    ops::{Cpu, KvStore, PageLayout},
 };
 
 #[test]
@@ -110,10 +110,10 @@ fn convert(name: &str, arch: &str, to: &Path, extra: &[(&str, Value)]) {
 }
 
 /// Logits after 40 tokens.
-fn logits(decoder: &dyn Decoder) -> Vec<f32> {
-    let spec = decoder.spec();
+fn logits(decoder: &mut dyn Decoder) -> Vec<f32> {
+    let spec = decoder.spec().clone();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    let mut kv = KvStore::new(spec.n_layers, 2, layout, &Device::Cpu).unwrap();
+    let mut kv = KvStore::new(spec.n_layers, 2, layout);
     let item = BatchItem {
         tokens: tokens(40, 3),
         first_position: 0,
@@ -121,7 +121,7 @@ fn logits(decoder: &dyn Decoder) -> Vec<f32> {
         depth: Depth(spec.n_layers as u16),
         output: Output::Logits,
     };
-    decoder.forward(&Batch::new(vec![item]), &mut kv).unwrap().logits.remove(0)
+    decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap().logits.remove(0)
 }
 
 #[test]
@@ -132,14 +132,14 @@ fn a_model_is_the_same_in_gguf_and_in_its_folder() {
         let path = dir.path().join(format!("{name}.gguf"));
         convert(name, arch, &path, &[]);
         let file = GgufFile::open(&path).unwrap();
-        let from_gguf = load::gguf(&file, None).unwrap();
-        let from_folder = tiny(name);
+        let mut from_gguf = load::gguf(&file, None, Compute::default()).unwrap();
+        let mut from_folder = tiny(name);
         let (mut a, b) = (from_gguf.spec().clone(), from_folder.spec().clone());
         a.norm_eps = b.norm_eps; // f32 in GGUF
         assert_eq!(a, b, "{name}");
-        let worst = logits(from_gguf.as_ref())
+        let worst = logits(from_gguf.as_mut())
             .iter()
-            .zip(logits(from_folder.as_ref()))
+            .zip(logits(from_folder.as_mut()))
             .fold(0f32, |w, (a, b)| w.max((a - b).abs()));
         assert!(worst < 1e-5, "{name}: {worst}");
     }
@@ -165,7 +165,10 @@ fn a_gguf_model_that_is_not_right_says_what_is_wrong_with_it() {
         (("context_length", Value::U32(0)), "context length"),
     ] {
         convert("qwen2", "qwen2", &path, &[extra]);
-        let error = GgufFile::open(&path).map_err(Into::into).and_then(|f| load::gguf(&f, None)).err();
+        let error = GgufFile::open(&path)
+            .map_err(Into::into)
+            .and_then(|f| load::gguf(&f, None, Compute::default()))
+            .err();
         let error = error.expect("loading should have failed").to_string();
         assert!(error.contains(want) && error.contains("model.gguf"), "{error:?} does not say {want:?}");
     }

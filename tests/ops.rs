@@ -1,10 +1,9 @@
-//! The ops on tensors against their slow twins: writes, copies and attention rows over scrambled pages, and refusals.
+//! The ops against their slow twins: writes, copies and attention rows over scrambled pages, and refusals.
 #![allow(clippy::unwrap_used)]
 
-use candle_core::{Device, Tensor};
 use qrae::{
     ids::{BLOCK_SIZE, BlockId, Span},
-    ops::{AttentionItem, KvStore, PageLayout, RowQuery, Slot, reference},
+    ops::{AttentionItem, Cpu, KvStore, OpError, PageLayout, RowQuery, Slot, reference},
 };
 
 fn values(n: usize, seed: u32) -> Vec<f32> {
@@ -30,15 +29,12 @@ struct Case {
 fn case(len: usize, n_kv_heads: usize, head_dim: usize) -> Case {
     let layout = PageLayout { n_kv_heads, head_dim };
     let blocks = len.div_ceil(BLOCK_SIZE);
-    let mut kv = KvStore::new(2, blocks + 3, layout, &Device::Cpu).unwrap();
+    let mut kv = KvStore::new(2, blocks + 3, layout);
     let width = n_kv_heads * head_dim;
-    let tensor = |data: &[f32]| {
-        Tensor::from_slice(data, (data.len() / width, n_kv_heads, head_dim), &Device::Cpu).unwrap()
-    };
     for block in 0..blocks + 3 {
         let slots: Vec<Slot> =
             (0..BLOCK_SIZE).map(|slot| Slot { block: BlockId(block as u32), slot }).collect();
-        let left = tensor(&vec![f32::NAN; BLOCK_SIZE * width]);
+        let left = vec![f32::NAN; BLOCK_SIZE * width];
         kv.write_k(1, &slots, &left).unwrap();
         kv.write_v(1, &slots, &left).unwrap();
     }
@@ -46,8 +42,8 @@ fn case(len: usize, n_kv_heads: usize, head_dim: usize) -> Case {
     let slots: Vec<Slot> =
         (0..len).map(|p| Slot { block: table[p / BLOCK_SIZE], slot: p % BLOCK_SIZE }).collect();
     let (k, v) = (values(len * width, 1), values(len * width, 2));
-    kv.write_k(1, &slots, &tensor(&k)).unwrap();
-    kv.write_v(1, &slots, &tensor(&v)).unwrap();
+    kv.write_k(1, &slots, &k).unwrap();
+    kv.write_v(1, &slots, &v).unwrap();
     Case { kv, layout, k, v, table }
 }
 
@@ -66,9 +62,8 @@ fn attention_rows_equal_the_slow_rows() {
         let heads: Vec<usize> = (0..n_kv_heads * group).collect();
         let kv_heads: Vec<usize> = heads.iter().map(|h| h / group).collect();
         let q = values(2 * heads.len() * head_dim, 3);
-        let tensor = Tensor::from_slice(&q, (2, heads.len(), head_dim), &Device::Cpu).unwrap();
         let query = RowQuery { kv_heads: &kv_heads, table: &c.table, candidates: &spans };
-        let got = c.kv.attention_rows(1, &tensor, &query).unwrap();
+        let got = c.kv.attention_rows(&Cpu::new(2), 1, &q, &query).unwrap();
         assert_eq!(got.len(), 2 * heads.len() * positions.len());
         for (i, row) in got.chunks_exact(positions.len()).enumerate() {
             let q = &q[i * head_dim..][..head_dim];
@@ -85,11 +80,12 @@ fn attention_rows_equal_the_slow_rows() {
 fn attention_reads_only_what_the_sequence_wrote_and_copies_are_copies() {
     let mut c = case(70, 2, 32);
     let q = values(70 * 6 * 32, 4);
-    let tensor = Tensor::from_slice(&q, (70, 6, 32), &Device::Cpu).unwrap();
     let truth = reference::attention(&q, &c.k, &c.v, 6, 2, 32);
     let run = |c: &Case, table: &[BlockId]| -> Vec<f32> {
         let item = AttentionItem { first_row: 0, rows: 70, first_position: 0, table: table.to_vec() };
-        c.kv.attention(1, &tensor, &[item]).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+        let mut out = vec![f32::NAN; q.len()];
+        c.kv.attention(&Cpu::new(2), 1, (&q, 6), &[item], &mut out).unwrap();
+        out
     };
     let out = run(&c, &c.table);
     for (got, want) in out.iter().zip(&truth) {
@@ -105,21 +101,21 @@ fn attention_reads_only_what_the_sequence_wrote_and_copies_are_copies() {
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let mut c = case(40, 2, 16);
-    let tensor = |n: usize| Tensor::zeros((n, 2, 16), candle_core::DType::F32, &Device::Cpu).unwrap();
+    let zeros = |n: usize| vec![0f32; n * 2 * 16];
     let slot = |block, slot| Slot { block: BlockId(block), slot };
-    let error = |r: candle_core::Result<()>| r.unwrap_err().to_string();
-    assert!(error(c.kv.write_k(0, &[slot(99, 0)], &tensor(1))).contains("kv write"));
-    assert!(error(c.kv.write_v(0, &[slot(0, 32)], &tensor(1))).contains("kv write"));
-    assert!(error(c.kv.write_k(0, &[slot(0, 0)], &tensor(2))).contains("kv write"));
+    let error = |r: Result<(), OpError>| r.unwrap_err().to_string();
+    assert!(error(c.kv.write_k(0, &[slot(99, 0)], &zeros(1))).contains("kv write"));
+    assert!(error(c.kv.write_v(0, &[slot(0, 32)], &zeros(1))).contains("kv write"));
+    assert!(error(c.kv.write_k(0, &[slot(0, 0)], &zeros(2))).contains("kv write"));
     let rows = |table: &[BlockId], end| {
         let query = RowQuery { kv_heads: &[0, 1], table, candidates: &[Span::new(0, end)] };
-        c.kv.attention_rows(1, &tensor(1), &query).map(drop)
+        c.kv.attention_rows(&Cpu::new(1), 1, &zeros(1), &query).map(drop)
     };
     assert!(rows(&c.table, 40).is_ok());
     assert!(error(rows(&c.table, 65)).contains("attention rows"));
     assert!(error(rows(&[BlockId(99)], 5)).contains("attention rows"));
     let item = |rows, table: Vec<BlockId>| AttentionItem { first_row: 0, rows, first_position: 39, table };
-    let attend = |item| c.kv.attention(1, &tensor(1), &[item]).map(drop);
+    let attend = |item| c.kv.attention(&Cpu::new(1), 1, (&zeros(1), 2), &[item], &mut zeros(1));
     assert!(attend(item(1, c.table.clone())).is_ok());
     assert!(error(attend(item(2, c.table.clone()))).contains("attention"));
     assert!(error(attend(item(1, c.table[..1].to_vec()))).contains("attention"));

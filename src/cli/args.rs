@@ -4,7 +4,10 @@ use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, ValueEnum, builder::FalseyValueParser};
 
-use crate::{model::rope::RopeScaling, service::LoadOptions};
+use crate::{
+    model::{Compute, rope::RopeScaling},
+    service::LoadOptions,
+};
 
 /// The model used when none is named.
 pub(super) const DEFAULT_MODEL: &str = "qwen2.5-coder-0.5b-instruct";
@@ -62,6 +65,10 @@ pub(super) struct EngineArgs {
     /// Run every layer when scoring, also those above the last head
     #[arg(long, env = "QRAE_NO_EARLY_EXIT", value_parser = FalseyValueParser::new())]
     no_early_exit: bool,
+    /// Arithmetic of the linear layers: int8 multiplies quantised weights as the file holds them; f32 dequantises all of
+    /// them, the slow reference
+    #[arg(long, env = "QRAE_COMPUTE", value_enum, default_value_t)]
+    compute: ComputeArg,
     /// Rotary scaling in place of the model's own, as in config.json: '{"rope_type":"yarn","factor":4.0,
     /// "original_max_position_embeddings":32768}'
     #[arg(long, env = "QRAE_ROPE_SCALING", value_name = "JSON", value_parser = rope_scaling)]
@@ -69,6 +76,14 @@ pub(super) struct EngineArgs {
     /// A Jinja file in place of the model's chat template
     #[arg(long, env = "QRAE_CHAT_TEMPLATE", value_name = "FILE")]
     chat_template: Option<PathBuf>,
+}
+
+/// [`Compute`] as a flag.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum ComputeArg {
+    #[default]
+    Int8,
+    F32,
 }
 
 impl EngineArgs {
@@ -85,6 +100,10 @@ impl EngineArgs {
             max_sequences: plain(self.max_num_seqs),
             no_prefix_cache: self.no_prefix_caching,
             no_early_exit: self.no_early_exit,
+            compute: match self.compute {
+                ComputeArg::Int8 => Compute::Int8,
+                ComputeArg::F32 => Compute::F32,
+            },
             rope_scaling: self.rope_scaling.clone(),
             chat_template: self.chat_template.clone(),
             head_set: None,

@@ -29,7 +29,8 @@ impl Capture {
     fn wanted(batch: &Batch, i: usize, layer: usize) -> Option<(&[usize], Vec<usize>, Vec<usize>)> {
         let Output::Queries { reads, heads } = &batch.items()[i].output else { return None };
         let here = heads.iter().enumerate().filter(|(_, h)| usize::from(h.layer) == layer);
-        let (indices, numbers): (Vec<usize>, Vec<usize>) = here.map(|(i, h)| (i, usize::from(h.head))).unzip();
+        let (indices, numbers): (Vec<usize>, Vec<usize>) =
+            here.map(|(i, h)| (i, usize::from(h.head))).unzip();
         (!indices.is_empty() && !reads.is_empty()).then_some((reads, indices, numbers))
     }
 

@@ -101,13 +101,14 @@ impl Net {
         capture: &mut Capture,
     ) -> Result<(), OpError> {
         let (layer, batch, cpu) = (&self.layers[l], pass.batch, pass.cpu);
+        let DecoderSpec { n_heads, n_kv_heads, head_dim, .. } = self.spec;
         let (deeper, reaching) = (batch.items_deeper_than(l), batch.items_reaching(l));
         let (going_on, here) = (batch.rows_of_first(deeper), batch.rows_of_first(reaching));
         self.norm(cpu, &ws.hidden, here, &layer.input_norm, &mut ws.normed);
         if going_on < here {
             // rows that end here need K of all, and Q where they are read
             forward(cpu, &ws.normed, [Output::set(&layer.k, &mut ws.k)]);
-            self.position(cpu, layer.k_norm.as_deref(), &mut ws.k, &ws.cos_sin);
+            self.position(cpu, layer.k_norm.as_deref(), (&mut ws.k, n_kv_heads), &ws.cos_sin);
             kv.write_k(l, &pass.slots[..here], &ws.k)?;
             for item in deeper..reaching {
                 self.read_queries(l, item, ws, pass, capture);
@@ -126,17 +127,17 @@ impl Net {
                 Output::set(&layer.v, &mut ws.v),
             ];
             forward(cpu, &ws.normed, qkv);
-            self.position(cpu, layer.k_norm.as_deref(), &mut ws.k, &ws.cos_sin);
+            self.position(cpu, layer.k_norm.as_deref(), (&mut ws.k, n_kv_heads), &ws.cos_sin);
             kv.write_k(l, &pass.slots[..here], &ws.k)?;
         }
         kv.write_v(l, &pass.slots[..going_on], &ws.v)?;
-        self.position(cpu, layer.q_norm.as_deref(), &mut ws.q, &ws.cos_sin);
-        let width = self.spec.n_heads * self.spec.head_dim;
+        self.position(cpu, layer.q_norm.as_deref(), (&mut ws.q, n_heads), &ws.cos_sin);
+        let width = n_heads * head_dim;
         for item in 0..deeper {
             let rows = Capture::rows(batch, item, l);
-            capture.take(batch, item, l, self.spec.head_dim, |r| &ws.q[rows[r] * width..][..width]);
+            capture.take(batch, item, l, head_dim, |r| &ws.q[rows[r] * width..][..width]);
         }
-        let q = (&ws.q[..], self.spec.n_heads);
+        let q = (&ws.q[..], n_heads);
         ws.attended.fill_whole(cpu, going_on, |out| kv.attention(cpu, l, q, &pass.items[..deeper], out))?;
         forward(cpu, &ws.attended, [Output { linear: &layer.o, y: &mut ws.hidden, onto: true }]);
         self.mlp(layer, ws, cpu, going_on);
@@ -155,7 +156,14 @@ impl Net {
     }
 
     /// Q at the read rows of an item that ends in layer `l`.
-    fn read_queries(&self, l: usize, item: usize, ws: &mut Workspace, pass: &Pass<'_>, capture: &mut Capture) {
+    fn read_queries(
+        &self,
+        l: usize,
+        item: usize,
+        ws: &mut Workspace,
+        pass: &Pass<'_>,
+        capture: &mut Capture,
+    ) {
         let rows = Capture::rows(pass.batch, item, l);
         if rows.is_empty() {
             return;
@@ -167,8 +175,9 @@ impl Net {
             row.copy_from_slice(&from[rows[r] * self.spec.hidden..][..self.spec.hidden]);
         });
         forward(pass.cpu, &x, [Output::set(&layer.q, &mut q)]);
-        let angles: Vec<f32> = rows.iter().flat_map(|&r| &ws.cos_sin[r * head_dim..][..head_dim]).copied().collect();
-        self.position(pass.cpu, layer.q_norm.as_deref(), &mut q, &angles);
+        let angles: Vec<f32> =
+            rows.iter().flat_map(|&r| &ws.cos_sin[r * head_dim..][..head_dim]).copied().collect();
+        self.position(pass.cpu, layer.q_norm.as_deref(), (&mut q, self.spec.n_heads), &angles);
         let width = self.spec.n_heads * head_dim;
         capture.take(pass.batch, item, l, head_dim, |r| &q[r * width..][..width]);
     }
@@ -178,11 +187,10 @@ impl Net {
         out.fill(cpu, rows, |r, row| rms_norm(cpu.isa(), &x[r * n..][..n], weight, eps, row));
     }
 
-    /// qk-norm, then RoPE, on rows `[heads, head_dim]`; `cos_sin` as in [`Workspace`].
-    fn position(&self, cpu: &Cpu, norm: Option<&[f32]>, x: &mut [f32], cos_sin: &[f32]) {
+    /// qk-norm, then RoPE, on rows of `heads` heads; `cos_sin` as in [`Workspace`], at least as many rows.
+    fn position(&self, cpu: &Cpu, norm: Option<&[f32]>, (x, heads): (&mut [f32], usize), cos_sin: &[f32]) {
         let (head_dim, eps) = (self.spec.head_dim, self.spec.norm_eps as f32);
-        let width = x.len() / (cos_sin.len() / head_dim).max(1);
-        cpu.rows(x, width, |r, row| {
+        cpu.rows(x, heads * head_dim, |r, row| {
             if let Some(weight) = norm {
                 for head in row.chunks_exact_mut(head_dim) {
                     rms_norm_in_place(cpu.isa(), head, weight, eps);

@@ -66,7 +66,8 @@ impl Angles {
         cos_sin.clear();
         for &p in positions {
             for f in [f32::cos, f32::sin] {
-                cos_sin.extend(self.frequencies.iter().map(|frequency| f(p as f32 * frequency) * self.factor));
+                cos_sin
+                    .extend(self.frequencies.iter().map(|frequency| f(p as f32 * frequency) * self.factor));
             }
         }
     }

@@ -163,7 +163,11 @@ impl KvStore {
         self.check_table(op, query.table, end)?;
         let width = query.kv_heads.len() * self.layout.head_dim;
         if !q.len().is_multiple_of(width.max(1)) {
-            return Err(OpError::Shape { op, found: q.len(), expected: q.len().next_multiple_of(width.max(1)) });
+            return Err(OpError::Shape {
+                op,
+                found: q.len(),
+                expected: q.len().next_multiple_of(width.max(1)),
+            });
         }
         Ok(read_rows(cpu, q, &self.layers[layer].0, self.layout, query))
     }

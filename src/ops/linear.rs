@@ -80,7 +80,7 @@ pub struct Output<'a> {
     pub linear: &'a Linear,
     /// Resized to `[m, n]`; with `onto`, it has that size and is added to.
     pub y: &'a mut Vec<f32>,
-    /// Add to `y` (and no bias), as a residual connection does.
+    /// Add to `y`, as a residual connection does.
     pub onto: bool,
 }
 

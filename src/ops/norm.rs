@@ -77,7 +77,8 @@ mod tests {
     #[test]
     fn it_is_the_formula_and_the_same_bits_everywhere() {
         for n in [1, 16, 33, 896] {
-            let x: Vec<f32> = (0..n).map(|i| ((i * 31 % 17) as f32 - 8.0) * 0.3 + (i == 5) as u8 as f32 * 90.0).collect();
+            let x: Vec<f32> =
+                (0..n).map(|i| ((i * 31 % 17) as f32 - 8.0) * 0.3 + (i == 5) as u8 as f32 * 90.0).collect();
             let w: Vec<f32> = (0..n).map(|i| 0.5 + (i % 7) as f32 * 0.25).collect();
             let mean = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / n as f64;
             let mut first: Option<Vec<f32>> = None;

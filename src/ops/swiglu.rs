@@ -39,7 +39,10 @@ mod tests {
             swiglu(isa, &gates, &ups, &mut out);
             for ((got, &g), &u) in out.iter().zip(&gates).zip(&ups) {
                 let want = f64::from(g) / (1.0 + (-f64::from(g)).exp()) * f64::from(u);
-                assert!((f64::from(*got) - want).abs() <= 1e-6 * want.abs().max(1e-6), "{g} {u}: {got} {want}");
+                assert!(
+                    (f64::from(*got) - want).abs() <= 1e-6 * want.abs().max(1e-6),
+                    "{g} {u}: {got} {want}"
+                );
             }
         }
     }

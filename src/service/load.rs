@@ -9,8 +9,7 @@ use crate::{
     hub::ModelFiles,
     ids::{BLOCK_SIZE, TokenId},
     model::{
-        Compute,
-        DecoderSpec, LoadError,
+        Compute, DecoderSpec, LoadError,
         card::ModelCard,
         gguf::{GgufError, GgufFile},
         load,
@@ -52,6 +51,8 @@ pub struct LoadOptions {
     pub no_prefix_cache: bool,
     /// Runs scoring passes through every layer.
     pub no_early_exit: bool,
+    /// Arithmetic of the linear layers.
+    pub compute: Compute,
     /// Overrides the model's rotary scaling.
     pub rope_scaling: Option<RopeScaling>,
     /// A head set file used in place of the shipped ones for this model.
@@ -156,7 +157,7 @@ impl ServedModel {
             ModelFiles::Gguf(path) => {
                 let file = GgufFile::open(path)?;
                 let tokenizer = Tokenizer::from_spec(&file.tokenizer_spec()?)?;
-                (load::gguf(&file, rope, Compute::default())?, tokenizer)
+                (load::gguf(&file, rope, options.compute)?, tokenizer)
             }
             ModelFiles::Folder(path) => {
                 (load::folder(path, rope)?, Tokenizer::from_json_file(path.join("tokenizer.json"))?)

@@ -106,7 +106,14 @@ pub struct Pages<'a> {
 
 /// `q [n_rows, n_heads, head_dim]` → attention output of the same shape, scores scaled by `1/sqrt(head_dim)`.
 /// Rows that no item names come out as zeros.
-pub fn attention(cpu: &Cpu, q: &[f32], n_heads: usize, pages: Pages<'_>, items: &[AttentionItem], out: &mut [f32]) {
+pub fn attention(
+    cpu: &Cpu,
+    q: &[f32],
+    n_heads: usize,
+    pages: Pages<'_>,
+    items: &[AttentionItem],
+    out: &mut [f32],
+) {
     let PageLayout { n_kv_heads, head_dim } = pages.layout;
     let group = n_heads / n_kv_heads;
     let tokens_per_task = (TASK_ROWS / group).max(1);
@@ -136,7 +143,8 @@ pub fn attention(cpu: &Cpu, q: &[f32], n_heads: usize, pages: Pages<'_>, items: 
             let to = ((item.first_row + first + t) * n_heads + kv_head * group) * head_dim;
             // SAFETY: each task has its own rows.
             #[allow(unsafe_code)]
-            unsafe { parts.part(to, group * head_dim) }.copy_from_slice(&rows[t * group * head_dim..][..group * head_dim]);
+            unsafe { parts.part(to, group * head_dim) }
+                .copy_from_slice(&rows[t * group * head_dim..][..group * head_dim]);
         }
     });
 }

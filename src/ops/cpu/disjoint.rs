@@ -23,7 +23,11 @@ impl<'a, T> Disjoint<'a, T> {
 
     /// Where value `at` is, with at least `len` values from there on.
     pub(crate) fn at(&self, at: usize, len: usize) -> *mut T {
-        assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "part {at} + {len} of {}: this is a bug", self.len);
+        assert!(
+            at.checked_add(len).is_some_and(|end| end <= self.len),
+            "part {at} + {len} of {}: this is a bug",
+            self.len
+        );
         self.start.wrapping_add(at)
     }
 

@@ -85,9 +85,9 @@ pub struct Inputs<'a> {
 pub struct Product<'a> {
     /// The matrix.
     pub weight: &'a Weight,
-    /// What a sum starts from, `[n]`; else from zero.
+    /// Added to every row, `[n]`.
     pub bias: Option<&'a [f32]>,
-    /// Sums start from what `y` holds (the residual stream); not with a bias.
+    /// Added to what `y` holds (the residual stream).
     pub onto: bool,
     /// `[m, n]`, row-major.
     pub y: &'a mut [f32],
@@ -99,7 +99,7 @@ struct Rows {
     len: usize,
 }
 
-/// `y = x · Wᵀ` (plus bias or `y`) for each product.
+/// `y = x · Wᵀ` (plus bias, plus `y`) for each product; the sums start from what is added.
 ///
 /// # Panics
 /// When sizes do not fit each other: a bug in the caller.
@@ -151,13 +151,13 @@ fn run_panel(isa: Isa, x: Inputs<'_>, product: &Product<'_>, rows: Rows, p: usiz
     #[allow(unsafe_code)]
     unsafe {
         let to = out.at(rows.first * n + p * COLS, (rows.len - 1) * n + width);
-        if !product.onto {
-            for r in 0..rows.len {
-                let row = std::slice::from_raw_parts_mut(to.add(r * n), width);
-                match product.bias {
-                    Some(bias) => row.copy_from_slice(&bias[p * COLS..][..width]),
-                    None => row.fill(0.0),
-                }
+        for r in 0..rows.len {
+            let row = std::slice::from_raw_parts_mut(to.add(r * n), width);
+            match (product.bias.map(|b| &b[p * COLS..][..width]), product.onto) {
+                (Some(bias), false) => row.copy_from_slice(bias),
+                (None, false) => row.fill(0.0),
+                (Some(bias), true) => row.iter_mut().zip(bias).for_each(|(y, b)| *y += b),
+                (None, true) => {}
             }
         }
         if width == COLS {

@@ -41,13 +41,7 @@ impl Block {
     /// Nothing yet.
     #[must_use]
     pub fn empty() -> Self {
-        Self {
-            codes: [0; 256],
-            scale: f16::ZERO,
-            factors: [0; 16],
-            min: f16::ZERO,
-            min_factors: [0; 16],
-        }
+        Self { codes: [0; 256], scale: f16::ZERO, factors: [0; 16], min: f16::ZERO, min_factors: [0; 16] }
     }
 }
 

@@ -108,7 +108,8 @@ impl Vectorised for OneRow<'_> {
             let minus_sum: i32 = minus_sums[at..at + sums].iter().sum();
             let mut t = [minus_sum * i32::from(shape.zero); COLS];
             for step in 0..steps {
-                let x: [i8; 4] = codes[(g * steps + step) * 4..][..4].try_into().expect("four codes: this is a bug");
+                let x: [i8; 4] =
+                    codes[(g * steps + step) * 4..][..4].try_into().expect("four codes: this is a bug");
                 let first = (g % per_tile * steps + step) * 2;
                 let vectors = b.codes[tile][first..first + 2].as_flattened().as_chunks::<4>().0;
                 for (t, w) in t.iter_mut().zip(vectors) {

@@ -5,6 +5,8 @@
 //! bytes each: what an 8-bit dot-product instruction takes. Stored are their low four bits, two vectors in one (`2s`
 //! and `2s + 2` in the low and high halves), then one plane per further bit, 64 bits per vector. Eight-bit codes are stored as they are.
 
+use std::ops::Range;
+
 use half::f16;
 use rayon::prelude::*;
 
@@ -157,16 +159,16 @@ impl QuantMatrix {
         &self.codes[(p * tiles + from) * bytes..][..(tiles - from) * bytes]
     }
 
-    /// Scales of group `g` of panel `p`: the block's f16 and, in the K formats, the group's integer, per output.
+    /// Scales of `groups` (whole blocks) of panel `p`.
     #[must_use]
-    pub(super) fn scales(&self, p: usize, g: usize) -> (&[f16; COLS], Option<&[i8; COLS]>) {
-        self.scales.at(p, g, self)
+    pub(super) fn scales(&self, p: usize, groups: Range<usize>) -> GroupNumbers<'_> {
+        self.scales.of(p, groups, self)
     }
 
     /// As [`Self::scales`] for the minima, in formats that have them.
     #[must_use]
-    pub(super) fn mins(&self, p: usize, g: usize) -> Option<(&[f16; COLS], Option<&[i8; COLS]>)> {
-        self.mins.as_ref().map(|mins| mins.at(p, g, self))
+    pub(super) fn mins(&self, p: usize, groups: Range<usize>) -> Option<GroupNumbers<'_>> {
+        self.mins.as_ref().map(|mins| mins.of(p, groups, self))
     }
 
     /// Writes the weights of row `row` to `out` (`k` values): an embedding look-up, and the slow twin of the kernels.
@@ -177,26 +179,51 @@ impl QuantMatrix {
         assert!(row < self.n && out.len() == self.k, "row {row} of {}: this is a bug", self.n);
         let (p, c) = (row / COLS, row % COLS);
         let (group, zero) = (self.format.group(), i32::from(self.format.zero()));
-        let number = |(block, group): (&[f16; COLS], Option<&[i8; COLS]>)| {
-            block[c].to_f32() * group.map_or(1.0, |g| f32::from(g[c]))
-        };
+        let all = 0..self.k / group;
+        let (scales, mins) = (self.scales(p, all.clone()), self.mins(p, all));
         for (g, out) in out.chunks_exact_mut(group).enumerate() {
-            let scale = number(self.scales(p, g));
-            let min = self.mins(p, g).map_or(0.0, number);
+            let scale = scales.number(g, c);
+            let min = mins.as_ref().map_or(0.0, |mins| mins.number(g, c));
             for (i, w) in out.iter_mut().enumerate() {
                 let i = g * group + i;
-                let code = code(&self.tiles(p, i / TILE)[..tile_bytes(self.format)], self.format, i % TILE, c);
+                let code =
+                    code(&self.tiles(p, i / TILE)[..tile_bytes(self.format)], self.format, i % TILE, c);
                 *w = scale * (i32::from(code) - zero) as f32 + min;
             }
         }
     }
 }
 
+/// A number per group and output, for a run of groups.
+#[derive(Clone, Copy)]
+pub(super) struct GroupNumbers<'a> {
+    /// `[blocks][32 outputs]`.
+    pub(super) blocks: &'a [[f16; COLS]],
+    /// `[groups][32 outputs]` to multiply the block's number with; empty when that is the group's.
+    pub(super) factors: &'a [[i8; COLS]],
+    /// Groups of a block.
+    pub(super) groups_per_block: usize,
+}
+
+impl GroupNumbers<'_> {
+    /// The number of group `g`, output `c`.
+    fn number(&self, g: usize, c: usize) -> f32 {
+        let factor = self.factors.get(g).map_or(1.0, |f| f32::from(f[c]));
+        self.blocks[g / self.groups_per_block][c].to_f32() * factor
+    }
+}
+
 impl Factors {
-    fn at(&self, p: usize, g: usize, m: &QuantMatrix) -> (&[f16; COLS], Option<&[i8; COLS]>) {
-        let (blocks, groups) = (m.k / m.format.len(), m.k / m.format.group());
-        let block = &self.block.as_chunks::<COLS>().0[p * blocks + g / m.format.groups()];
-        (block, self.group.as_chunks::<COLS>().0.get(p * groups + g))
+    fn of(&self, p: usize, groups: Range<usize>, m: &QuantMatrix) -> GroupNumbers<'_> {
+        let (n_blocks, n_groups, groups_per_block) =
+            (m.k / m.format.len(), m.k / m.format.group(), m.format.groups());
+        let blocks = groups.start / groups_per_block..groups.end.div_ceil(groups_per_block);
+        let factors = self.group.as_chunks().0;
+        GroupNumbers {
+            blocks: &self.block.as_chunks().0[p * n_blocks..][blocks],
+            factors: if factors.is_empty() { factors } else { &factors[p * n_groups..][groups] },
+            groups_per_block,
+        }
     }
 
     fn panels_mut(&mut self, blocks: usize, groups: usize) -> Vec<FactorsMut<'_>> {

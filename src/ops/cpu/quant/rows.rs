@@ -106,7 +106,9 @@ impl Vectorised for Fill<'_> {
     fn run(self) {
         let Self { x, codes, scales, minus_sums } = self;
         let groups = x.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);
-        for ((x, codes), (scale, sums)) in groups.zip(scales.iter_mut().zip(minus_sums.as_chunks_mut::<2>().0)) {
+        for ((x, codes), (scale, sums)) in
+            groups.zip(scales.iter_mut().zip(minus_sums.as_chunks_mut::<2>().0))
+        {
             *scale = group(x, codes);
             for (sum, part) in sums.iter_mut().zip(codes.as_chunks::<SUM>().0) {
                 *sum = -part.iter().map(|&c| i32::from(c)).sum::<i32>();
@@ -157,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_code_is_the_nearest_and_every_isa_agrees() {
-        let x: Vec<f32> = (0..192).map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.013 * (1 + i / 40) as f32).collect();
+        let x: Vec<f32> =
+            (0..192).map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.013 * (1 + i / 40) as f32).collect();
         for isa in Isa::available() {
             let rows = filled(isa, &x, 96);
             for (r, x) in x.chunks_exact(96).enumerate() {

@@ -5,7 +5,7 @@
 
 use half::f16;
 
-use super::matrix::{QuantMatrix, TILE, VECTOR, VECTORS, tile_bytes};
+use super::matrix::{GroupNumbers, QuantMatrix, TILE, VECTOR, VECTORS, tile_bytes};
 use crate::ops::cpu::tile::{COLS, Isa, Vectorised};
 
 /// Tiles of a slice: 512 inputs of 32 outputs, 16 KiB of codes.
@@ -48,12 +48,10 @@ impl Slice {
             isa.run(Codes { stored, bits, codes });
         }
         let per_tile = TILE / m.format().group();
-        for g in 0..tiles * per_tile {
-            let at = from * per_tile + g;
-            isa.run(Numbers { from: m.scales(p, at), to: &mut self.scales[g] });
-            if let Some(from) = m.mins(p, at) {
-                isa.run(Numbers { from, to: &mut self.mins[g] });
-            }
+        let groups = from * per_tile..(from + tiles) * per_tile;
+        numbers(isa, m.scales(p, groups.clone()), &mut self.scales);
+        if let Some(mins) = m.mins(p, groups) {
+            numbers(isa, mins, &mut self.mins);
         }
     }
 }
@@ -90,22 +88,75 @@ impl Vectorised for Codes<'_> {
     }
 }
 
-/// One group's numbers as f32.
+/// The numbers of consecutive groups as f32.
+fn numbers(isa: Isa, from: GroupNumbers<'_>, to: &mut [[f32; COLS]]) {
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_avx512() {
+        // SAFETY: the processor has the features.
+        #[allow(unsafe_code)]
+        unsafe {
+            numbers_avx512(from, to);
+        }
+        return;
+    }
+    isa.run(Numbers { from, to });
+}
+
 struct Numbers<'a> {
-    from: (&'a [f16; COLS], Option<&'a [i8; COLS]>),
-    to: &'a mut [f32; COLS],
+    from: GroupNumbers<'a>,
+    to: &'a mut [[f32; COLS]],
 }
 
 impl Vectorised for Numbers<'_> {
     #[inline(always)]
     fn run(self) {
-        for (to, from) in self.to.iter_mut().zip(self.from.0) {
-            *to = finite_f16(*from);
+        let GroupNumbers { blocks, factors, groups_per_block } = self.from;
+        for (block, to) in blocks.iter().zip(self.to.chunks_mut(groups_per_block)) {
+            for to in to {
+                for (to, from) in to.iter_mut().zip(block) {
+                    *to = finite_f16(*from);
+                }
+            }
         }
-        if let Some(factors) = self.from.1 {
-            for (to, factor) in self.to.iter_mut().zip(factors) {
+        for (to, factors) in self.to.iter_mut().zip(factors) {
+            for (to, factor) in to.iter_mut().zip(factors) {
                 *to *= f32::from(*factor);
             }
+        }
+    }
+}
+
+/// # Safety
+/// Needs AVX-512F.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[allow(unsafe_code)]
+unsafe fn numbers_avx512(from: GroupNumbers<'_>, to: &mut [[f32; COLS]]) {
+    use std::arch::x86_64::{
+        _mm_loadu_si128, _mm256_loadu_si256, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps,
+        _mm512_mul_ps, _mm512_storeu_ps,
+    };
+    let mut factors = from.factors.iter();
+    for (block, to) in from.blocks.iter().zip(to.chunks_mut(from.groups_per_block)) {
+        for half in 0..2 {
+            // SAFETY: 16 of the 32 numbers from `half * 16` on.
+            let number = unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(block.as_ptr().add(half * 16).cast())) };
+            let mut factors = factors.clone();
+            for to in to.iter_mut() {
+                let scaled = match factors.next() {
+                    // SAFETY: as above.
+                    Some(factors) => unsafe {
+                        let factors = _mm_loadu_si128(factors.as_ptr().add(half * 16).cast());
+                        _mm512_mul_ps(number, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(factors)))
+                    },
+                    None => number,
+                };
+                // SAFETY: as above.
+                unsafe { _mm512_storeu_ps(to.as_mut_ptr().add(half * 16), scaled) };
+            }
+        }
+        for _ in 0..to.len() {
+            factors.next();
         }
     }
 }

@@ -54,12 +54,16 @@ fn quantise(x: &[f32], k: usize) -> QuantRows {
     rows
 }
 
-fn product(cpu: &Cpu, weight: &Weight, x: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
-    let (m, quant) = (x.len() / weight.k(), quantise(x, weight.k()));
-    let mut y = vec![f32::NAN; m * weight.n()];
-    let inputs = Inputs { rows: x, quant: Some(&quant) };
-    multiply(cpu, m, inputs, &mut [Product { weight, bias, onto: false, y: &mut y }]);
+fn product(cpu: &Cpu, weight: &Weight, x: &[f32]) -> Vec<f32> {
+    let mut y = vec![f32::NAN; x.len() / weight.k() * weight.n()];
+    product_to(cpu, weight, x, (None, false), &mut y);
     y
+}
+
+fn product_to(cpu: &Cpu, weight: &Weight, x: &[f32], (bias, onto): (Option<&[f32]>, bool), y: &mut [f32]) {
+    let (m, quant) = (x.len() / weight.k(), quantise(x, weight.k()));
+    let inputs = Inputs { rows: x, quant: Some(&quant) };
+    multiply(cpu, m, inputs, &mut [Product { weight, bias, onto, y }]);
 }
 
 #[test]
@@ -76,7 +80,10 @@ fn every_format_reads_as_candle_reads_it() {
                 assert!((got - want).abs() <= 2e-6 * want.abs().max(0.1), "{format:?} row {r}: {got} {want}");
             }
         }
-        assert!(matrix.bytes() as f64 <= 1.12 * (64 * k * bytes.len() / (n * k)) as f64 || format.bits() == 4, "{format:?}");
+        assert!(
+            matrix.bytes() as f64 <= 1.12 * (64 * k * bytes.len() / (n * k)) as f64 || format.bits() == 4,
+            "{format:?}"
+        );
     }
 }
 
@@ -91,14 +98,26 @@ fn products_equal_plain_sums() {
             let mut weights = vec![0f32; n * k];
             weights.chunks_exact_mut(k).enumerate().for_each(|(r, w)| matrix.copy_row(r, w));
             let weight = Weight::Quant(matrix);
-            for isa in Isa::available() {
-                let y = product(&Cpu::with_isa(isa, 1), &weight, &x, Some(&bias));
+            let before = values(m * n, 5);
+            for (isa, added) in
+                Isa::available().into_iter().flat_map(|isa| (0..4).map(move |added| (isa, added)))
+            {
+                let (bias, onto) = ((added & 1 > 0).then_some(&bias[..]), added & 2 > 0);
+                let mut y = before.clone();
+                product_to(&Cpu::with_isa(isa, 1), &weight, &x, (bias, onto), &mut y);
                 for (i, got) in y.iter().enumerate() {
                     let (codes, scales, _) = rows.row(i / n);
-                    let term = |j: usize| f64::from(codes[j]) * f64::from(scales[j / 32]) * f64::from(weights[i % n * k + j]);
-                    let want = f64::from(bias[i % n]) + (0..k).map(term).sum::<f64>();
+                    let term = |j: usize| {
+                        f64::from(codes[j]) * f64::from(scales[j / 32]) * f64::from(weights[i % n * k + j])
+                    };
+                    let add = bias.map_or(0.0, |b| f64::from(b[i % n]))
+                        + if onto { f64::from(before[i]) } else { 0.0 };
+                    let want = add + (0..k).map(term).sum::<f64>();
                     let size = (0..k).map(|j| term(j).abs()).sum::<f64>();
-                    assert!((f64::from(*got) - want).abs() < 1e-6 * size, "{isa:?} {format:?} [{i}]: {got} {want}");
+                    assert!(
+                        (f64::from(*got) - want).abs() < 1e-6 * size,
+                        "{isa:?} {format:?} {added} [{i}]: {got} {want}"
+                    );
                 }
             }
         }
@@ -112,15 +131,19 @@ fn a_row_is_the_same_bits_alone_in_company_on_any_threads_and_any_isa() {
         let (bytes, _) = blocks(dtype, n, k);
         let weight = Weight::Quant(QuantMatrix::pack(format, &bytes, (n, k), |r| r).unwrap());
         let x = values(m * k, 3);
-        let whole = product(&Cpu::new(1), &weight, &x, None);
+        let whole = product(&Cpu::new(1), &weight, &x);
         for isa in Isa::available() {
             let cpu = Cpu::with_isa(isa, 1);
             for r in [0, 5, 6, 204] {
-                assert_eq!(product(&cpu, &weight, &x[r * k..][..k], None), whole[r * n..][..n], "{isa:?} {format:?}");
+                assert_eq!(
+                    product(&cpu, &weight, &x[r * k..][..k]),
+                    whole[r * n..][..n],
+                    "{isa:?} {format:?}"
+                );
             }
         }
         for threads in [2, 3] {
-            assert_eq!(product(&Cpu::new(threads), &weight, &x, None), whole, "{format:?} {threads} threads");
+            assert_eq!(product(&Cpu::new(threads), &weight, &x), whole, "{format:?} {threads} threads");
         }
     }
 }
@@ -132,7 +155,7 @@ fn what_is_no_number_stays_so_in_its_row_only() {
     let mut x = values(3 * 64, 3);
     x[64 + 40] = f32::INFINITY;
     for isa in Isa::available() {
-        let y = product(&Cpu::with_isa(isa, 1), &weight, &x, None);
+        let y = product(&Cpu::with_isa(isa, 1), &weight, &x);
         assert!(y[40..80].iter().all(|v| v.is_nan()), "{isa:?}");
         assert!(y[..40].iter().chain(&y[80..]).all(|v| v.is_finite()), "{isa:?}");
     }
@@ -140,7 +163,8 @@ fn what_is_no_number_stays_so_in_its_row_only() {
 
 #[test]
 fn bytes_that_are_no_matrix_are_refused() {
-    let pack = |format, bytes: usize, n, k| QuantMatrix::pack(format, &vec![0; bytes], (n, k), |r| r).map(drop);
+    let pack =
+        |format, bytes: usize, n, k| QuantMatrix::pack(format, &vec![0; bytes], (n, k), |r| r).map(drop);
     assert_eq!(pack(BlockFormat::Q4K, 0, 3, 96), Err(PackError::Width { k: 96, format: BlockFormat::Q4K }));
     let short = PackError::Length { n: 2, k: 64, format: BlockFormat::Q8_0, found: 135 };
     assert_eq!(short.to_string(), "2 rows of 64 Q8_0 weights take 136 bytes, not 135");
