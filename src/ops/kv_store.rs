@@ -8,7 +8,7 @@ use candle_core::{
 
 use super::{
     attn_rows::{RowQuery, read_rows},
-    cpu::Isa,
+    cpu::Cpu,
     cpu::attention::{AttentionItem, PageLayout, Pages, attention},
     f32_slice, f32_slice_mut,
 };
@@ -197,7 +197,8 @@ impl CustomOp3 for Attend<'_> {
             layout: self.layout,
         };
         let q = f32_slice(q, q_layout, self.name())?;
-        let out = attention(Isa::detect(), q, self.n_heads, pages, self.items);
+        let mut out = vec![0f32; q.len()];
+        attention(&Cpu::current(), q, self.n_heads, pages, self.items, &mut out);
         Ok((CpuStorage::F32(out), q_layout.shape().clone()))
     }
 }

@@ -8,9 +8,11 @@
 //! Slow twins: [`super::reference`]. Tests: beside each kernel; `tests/ops.rs` for the ops on tensors.
 
 pub mod attention;
+pub mod context;
 pub mod exp;
 pub mod gemm;
 pub mod tile;
 
+pub use context::Cpu;
 pub use gemm::PackedMatrix;
 pub use tile::Isa;

@@ -15,8 +15,9 @@ pub const ROWS: usize = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isa(Kind);
 
+/// The instruction sets by name, for kernels that are written once per set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// 512-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -56,6 +57,11 @@ impl Isa {
         }
         all.push(Self(Kind::Portable));
         all
+    }
+
+    /// Which one it is; only what the processor has is ever named.
+    pub(crate) fn kind(self) -> Kind {
+        self.0
     }
 
     /// Runs `work` compiled for this instruction set. The operations are the same on each, and so are the bits.

@@ -1,0 +1,437 @@
+//! One strip of attention: the query rows of one GQA group over a few tokens, against the pages they see.
+//!
+//! A strip's rows are cut in tiles that fit the registers. Keys come in absolute segments of [`SEGMENT`]; each gives a
+//! tile a *part* (maximum, lanes of the sum, weighted values), and parts are merged in order. So it makes no
+//! difference who computes a part and when.
+
+use super::{
+    Pages,
+    lanes::{LANES, Lanes},
+    product::{Lhs, Rhs, Target, product},
+};
+use crate::{
+    ids::BlockId,
+    ops::cpu::tile::{COLS, Start},
+};
+
+/// Keys of one softmax: 8 pages, so that the weights of a tile (14 KiB) stay in L1 and its keys and values in L2.
+pub(super) const SEGMENT: usize = 256;
+/// Pages of a segment.
+const PAGES: usize = SEGMENT / COLS;
+/// Most rows of a tile on any instruction set.
+const ROWS: usize = 14;
+/// From one row of weights to the next: one vector more than a segment, for rows in different cache sets.
+const WEIGHTS: usize = SEGMENT + LANES;
+
+/// What a thread needs of memory for a strip: offsets in one buffer, in values.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    /// One tile's part: maxima `[16]`, lanes of sums `[14][16]`, values `[14][padded head size]`.
+    pub(super) part: usize,
+    /// Queries of one tile: `[head_dim][16]`.
+    query: usize,
+    /// Tiles of a strip.
+    pub(super) tiles: usize,
+}
+
+impl Sizes {
+    /// Of a strip of `tiles` tiles.
+    pub(super) fn new(tiles: usize, pages: Pages<'_>) -> Self {
+        let layout = pages.layout;
+        let part = LANES + ROWS * (LANES + layout.padded_dim());
+        Self { part, query: layout.head_dim * LANES, tiles }
+    }
+
+    /// Values of scratch memory.
+    pub(super) fn scratch(self) -> usize {
+        ROWS * WEIGHTS + self.tiles * (self.query + self.part) + self.part
+    }
+}
+
+/// One GQA group over a few tokens of one sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Strip<'a> {
+    pub(super) pages: Pages<'a>,
+    pub(super) table: &'a [BlockId],
+    pub(super) kv_head: usize,
+    pub(super) group: usize,
+    pub(super) tokens: usize,
+    /// Of the first token.
+    pub(super) position: usize,
+    /// Values from one token to the next in Q and in the output.
+    pub(super) token_stride: usize,
+}
+
+/// Rows `first..first + rows` of a strip.
+#[derive(Clone, Copy)]
+struct Tile {
+    first: usize,
+    rows: usize,
+}
+
+/// A part or the merged parts of a tile: see [`Sizes::part`].
+#[derive(Clone, Copy)]
+struct Part {
+    max: *mut f32,
+    sum: *mut f32,
+    values: *mut f32,
+}
+
+#[allow(unsafe_code)]
+impl Part {
+    /// # Safety
+    /// `at` points at [`Sizes::part`] values.
+    #[inline(always)]
+    unsafe fn at(at: *mut f32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self { max: at, sum: at.add(LANES), values: at.add(LANES + ROWS * LANES) } }
+    }
+}
+
+// SAFETY (all of this block): pointers come from the buffers of `run` and its siblings, which hold what `Sizes` says.
+#[allow(unsafe_code)]
+impl Strip<'_> {
+    /// Segments that the strip's last row sees.
+    pub(super) fn segments(&self) -> usize {
+        (self.position + self.tokens).div_ceil(SEGMENT)
+    }
+
+    /// Tiles of `V`.
+    pub(super) fn tiles(&self, rows: usize) -> usize {
+        (self.tokens * self.group).div_ceil(rows)
+    }
+
+    /// All rows, from Q to the output.
+    ///
+    /// # Safety
+    /// The processor has `V`. `q` and `out` point at the first row's first value, and every row of the strip exists in
+    /// both; nobody else touches the output's. `scratch` holds [`Sizes::scratch`] values.
+    #[inline(always)]
+    pub(super) unsafe fn run<V: Lanes>(&self, sizes: Sizes, q: *const f32, out: *mut f32, scratch: *mut f32) {
+        // SAFETY: as above.
+        unsafe {
+            let (weights, queries, part, states) = Self::carve(sizes, scratch);
+            self.gather::<V>(sizes, q, queries);
+            self.clear::<V>(sizes, states);
+            for segment in 0..self.segments() {
+                for t in 0..sizes.tiles {
+                    let tile = self.tile(t, sizes.tiles);
+                    let first = self.part::<V>(tile, segment, queries.add(t * sizes.query), weights, part);
+                    self.merge::<V>(tile, first, Part::at(part), Part::at(states.add(t * sizes.part)));
+                }
+            }
+            self.finish::<V>(sizes, states, out);
+        }
+    }
+
+    /// The parts of one segment, one per tile.
+    ///
+    /// # Safety
+    /// As [`Strip::run`]; `parts` holds [`Sizes::part`] values per tile.
+    #[inline(always)]
+    pub(super) unsafe fn run_segment<V: Lanes>(
+        &self,
+        sizes: Sizes,
+        segment: usize,
+        q: *const f32,
+        parts: *mut f32,
+        scratch: *mut f32,
+    ) {
+        // SAFETY: as above.
+        unsafe {
+            let (weights, queries, ..) = Self::carve(sizes, scratch);
+            self.gather::<V>(sizes, q, queries);
+            for t in 0..sizes.tiles {
+                let tile = self.tile(t, sizes.tiles);
+                let (queries, part) = (queries.add(t * sizes.query), parts.add(t * sizes.part));
+                self.part::<V>(tile, segment, queries, weights, part);
+            }
+        }
+    }
+
+    /// The output from the parts of all segments, `[segments][tiles]`.
+    ///
+    /// # Safety
+    /// As [`Strip::run`]; `parts` holds what [`Strip::run_segment`] left there.
+    #[inline(always)]
+    pub(super) unsafe fn join<V: Lanes>(
+        &self,
+        sizes: Sizes,
+        parts: *mut f32,
+        out: *mut f32,
+        scratch: *mut f32,
+    ) {
+        // SAFETY: as above.
+        unsafe {
+            let (.., states) = Self::carve(sizes, scratch);
+            self.clear::<V>(sizes, states);
+            for segment in 0..self.segments() {
+                for t in 0..sizes.tiles {
+                    let tile = self.tile(t, sizes.tiles);
+                    let part = Part::at(parts.add((segment * sizes.tiles + t) * sizes.part));
+                    let first = self.first_seeing(tile, segment);
+                    self.merge::<V>(tile, first, part, Part::at(states.add(t * sizes.part)));
+                }
+            }
+            self.finish::<V>(sizes, states, out);
+        }
+    }
+
+    /// Weights, queries, a part, states.
+    #[inline(always)]
+    unsafe fn carve(sizes: Sizes, scratch: *mut f32) -> (*mut f32, *mut f32, *mut f32, *mut f32) {
+        // SAFETY: as above.
+        unsafe {
+            let queries = scratch.add(ROWS * WEIGHTS);
+            let part = queries.add(sizes.tiles * sizes.query);
+            (scratch, queries, part, part.add(sizes.part))
+        }
+    }
+
+    fn tile(&self, t: usize, tiles: usize) -> Tile {
+        let rows = self.tokens * self.group;
+        let first = t * rows / tiles;
+        Tile { first, rows: (t + 1) * rows / tiles - first }
+    }
+
+    /// Keys of a segment that row `row` of the strip sees.
+    fn visible(&self, row: usize, segment: usize) -> usize {
+        (self.position + row / self.group + 1).saturating_sub(segment * SEGMENT).min(SEGMENT)
+    }
+
+    /// The first row of a tile, counted in the tile, that sees anything of a segment: later ones see no less.
+    fn first_seeing(&self, tile: Tile, segment: usize) -> usize {
+        (0..tile.rows).position(|r| self.visible(tile.first + r, segment) > 0).unwrap_or(tile.rows)
+    }
+
+    /// Q of the strip as `[tile][head_dim][16 rows]`, times what makes its scores exponents of 2.
+    #[inline(always)]
+    unsafe fn gather<V: Lanes>(&self, sizes: Sizes, q: *const f32, queries: *mut f32) {
+        let d = self.pages.layout.head_dim;
+        let scale = std::f32::consts::LOG2_E / (d as f32).sqrt();
+        for t in 0..sizes.tiles {
+            let tile = self.tile(t, sizes.tiles);
+            for r in 0..tile.rows {
+                let row = tile.first + r;
+                // SAFETY: as above.
+                unsafe {
+                    let from = q.add(row / self.group * self.token_stride + row % self.group * d);
+                    let to = queries.add(t * sizes.query + r);
+                    for i in 0..d {
+                        *to.add(i * LANES) = *from.add(i) * scale;
+                    }
+                }
+            }
+        }
+    }
+
+    /// States of rows that have seen nothing.
+    #[inline(always)]
+    unsafe fn clear<V: Lanes>(&self, sizes: Sizes, states: *mut f32) {
+        // SAFETY: as above.
+        unsafe {
+            for t in 0..sizes.tiles {
+                let state = states.add(t * sizes.part);
+                V::splat(f32::NEG_INFINITY).store(state);
+                for at in (LANES..sizes.part).step_by(LANES) {
+                    V::splat(0.0).store(state.add(at));
+                }
+            }
+        }
+    }
+
+    /// One segment of one tile: scores, weights relative to the segment's maximum, weighted values. Returns the first
+    /// row that sees anything; the part of rows before it is not written.
+    #[inline(always)]
+    unsafe fn part<V: Lanes>(
+        &self,
+        tile: Tile,
+        segment: usize,
+        queries: *const f32,
+        weights: *mut f32,
+        part: *mut f32,
+    ) -> usize {
+        let layout = self.pages.layout;
+        let first = self.first_seeing(tile, segment);
+        if first == tile.rows {
+            return first;
+        }
+        let seen = self.visible(tile.first + tile.rows - 1, segment);
+        let blocks = &self.table[segment * PAGES..][..seen.div_ceil(COLS)];
+        // SAFETY: as above; a page of a block holds what the layout says.
+        unsafe {
+            let part = Part::at(part);
+            let rows = tile.rows - first;
+            for (b, &block) in blocks.iter().enumerate() {
+                let k = [layout.k_of(self.pages.k, block, self.kv_head).as_ptr()];
+                let a = Lhs::<1, LANES>(queries.add(first));
+                let b = b * COLS;
+                let c =
+                    Target { data: weights.add(first * WEIGHTS + b), stride: WEIGHTS, start: Start::Zero };
+                let k = Rhs { pages: &k, page_rows: layout.head_dim, from: 0, to: layout.head_dim };
+                product::<V, 1, LANES>(rows, a, k, c);
+            }
+            for r in first..tile.rows {
+                let visible = self.visible(tile.first + r, segment);
+                *part.max.add(r) = greatest::<V>(weights.add(r * WEIGHTS), visible);
+            }
+            for r in first..tile.rows {
+                let visible = self.visible(tile.first + r, segment);
+                let sum = weigh::<V>(weights.add(r * WEIGHTS), visible, *part.max.add(r));
+                sum.store(part.sum.add(r * LANES));
+            }
+            self.add_values::<V>(tile, first, segment, weights, part.values);
+        }
+        first
+    }
+
+    /// Weights times values. A row multiplies only the keys it sees: what lies behind them may belong to nobody, and a
+    /// weight of 0 does not cancel a value that is no number. So rows leave as their keys end.
+    #[inline(always)]
+    unsafe fn add_values<V: Lanes>(
+        &self,
+        tile: Tile,
+        first: usize,
+        segment: usize,
+        weights: *const f32,
+        values: *mut f32,
+    ) {
+        let layout = self.pages.layout;
+        let dp = layout.padded_dim();
+        let mut pages = [std::ptr::null(); PAGES];
+        let seen = self.visible(tile.first + tile.rows - 1, segment);
+        let blocks = &self.table[segment * PAGES..][..seen.div_ceil(COLS)];
+        for (page, &block) in pages.iter_mut().zip(blocks) {
+            *page = layout.v_of(self.pages.v, block, self.kv_head).as_ptr();
+        }
+        let (mut first, mut from) = (first, 0);
+        while first < tile.rows {
+            let to = self.visible(tile.first + first, segment);
+            let start = if from == 0 { Start::Zero } else { Start::FromC };
+            for panel in 0..dp / COLS {
+                // SAFETY: as above.
+                unsafe {
+                    let mut panels = pages;
+                    for page in &mut panels[..blocks.len()] {
+                        *page = page.add(panel * COLS * COLS);
+                    }
+                    let a = Lhs::<WEIGHTS, 1>(weights.add(first * WEIGHTS));
+                    let b = Rhs { pages: &panels, page_rows: COLS, from, to };
+                    let c = Target { data: values.add(first * dp + panel * COLS), stride: dp, start };
+                    product::<V, WEIGHTS, 1>(tile.rows - first, a, b, c);
+                }
+            }
+            from = to;
+            while first < tile.rows && self.visible(tile.first + first, segment) == to {
+                first += 1;
+            }
+        }
+    }
+
+    /// Adds a part to a state, rows `first..`: both relative to the greater of their maxima.
+    #[inline(always)]
+    unsafe fn merge<V: Lanes>(&self, tile: Tile, first: usize, part: Part, state: Part) {
+        let dp = self.pages.layout.padded_dim();
+        let (mut old, mut new) = ([0f32; LANES], [0f32; LANES]);
+        // SAFETY: as above.
+        unsafe {
+            let (before, of_part) = (V::load(state.max), V::load(part.max));
+            let max = before.max(of_part);
+            before.sub(max).exp2().store(old.as_mut_ptr());
+            of_part.sub(max).exp2().store(new.as_mut_ptr());
+            let mut maxima = [0f32; LANES];
+            max.store(maxima.as_mut_ptr());
+            for r in first..tile.rows {
+                *state.max.add(r) = maxima[r];
+                let (old, new) = (V::splat(old[r]), V::splat(new[r]));
+                let add = |to: *mut f32, from: *const f32| {
+                    V::load(from).fma(new, V::load(to).mul(old)).store(to);
+                };
+                add(state.sum.add(r * LANES), part.sum.add(r * LANES));
+                for i in (0..dp).step_by(LANES) {
+                    add(state.values.add(r * dp + i), part.values.add(r * dp + i));
+                }
+            }
+        }
+    }
+
+    /// Divides by the sums and writes the rows out.
+    #[inline(always)]
+    unsafe fn finish<V: Lanes>(&self, sizes: Sizes, states: *const f32, out: *mut f32) {
+        let (d, dp) = (self.pages.layout.head_dim, self.pages.layout.padded_dim());
+        for t in 0..sizes.tiles {
+            let tile = self.tile(t, sizes.tiles);
+            for r in 0..tile.rows {
+                let row = tile.first + r;
+                // SAFETY: as above.
+                unsafe {
+                    let state = Part::at(states.add(t * sizes.part).cast_mut());
+                    let inverse = total(state.sum.add(r * LANES)).recip();
+                    let to = out.add(row / self.group * self.token_stride + row % self.group * d);
+                    for i in 0..d {
+                        *to.add(i) = *state.values.add(r * dp + i) * inverse;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The greatest of `visible` scores. The rest of their last vector becomes -∞, which weighs nothing.
+///
+/// # Safety
+/// The processor has `V`; `s` points at a row of weights, `visible` is 1 to [`SEGMENT`].
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn greatest<V: Lanes>(s: *mut f32, visible: usize) -> f32 {
+    // SAFETY: a row has room for whole vectors.
+    unsafe {
+        for i in visible..visible.next_multiple_of(LANES) {
+            *s.add(i) = f32::NEG_INFINITY;
+        }
+        let mut max = [V::load(s); 2];
+        for i in (0..visible).step_by(2 * LANES) {
+            max[0] = max[0].max(V::load(s.add(i)));
+            if i + LANES < visible {
+                max[1] = max[1].max(V::load(s.add(i + LANES)));
+            }
+        }
+        max[0].max(max[1]).greatest()
+    }
+}
+
+/// Scores become weights `2^(s - max)`; returns their sum, lane by lane.
+///
+/// # Safety
+/// As [`greatest`].
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn weigh<V: Lanes>(s: *mut f32, visible: usize, max: f32) -> V {
+    // SAFETY: a row has room for whole vectors.
+    unsafe {
+        let (mut sum, max) = (V::splat(0.0), V::splat(max));
+        for i in (0..visible).step_by(LANES) {
+            let weight = V::load(s.add(i)).sub(max).exp2();
+            weight.store(s.add(i));
+            sum = sum.add(weight);
+        }
+        sum
+    }
+}
+
+/// The sum of 16 lanes by a fixed tree: 16 → 8 → … → 1.
+///
+/// # Safety
+/// `lanes` points at 16 values.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn total(lanes: *const f32) -> f32 {
+    // SAFETY: the caller's promise.
+    let mut tree = unsafe { lanes.cast::<[f32; LANES]>().read() };
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            tree[i] += tree[i + half];
+        }
+    }
+    tree[0]
+}
