@@ -47,19 +47,34 @@ pub(super) trait Lanes: Copy {
         }
     }
 
+    /// Asks for the cache line at `at` to come to the L2 cache; it need not exist.
+    #[inline(always)]
+    unsafe fn prefetch(_at: *const f32) {}
+
     /// The greatest lane.
     #[inline(always)]
     unsafe fn greatest(self) -> f32 {
-        let mut tree = [0f32; LANES];
+        // SAFETY: the caller's promise.
+        unsafe { self.tree(|a, b| if a > b { a } else { b }) }
+    }
+
+    /// The sum of the lanes.
+    #[inline(always)]
+    unsafe fn total(self) -> f32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.tree(|a, b| a + b) }
+    }
+
+    /// All lanes in one by a fixed tree: 16 → 8 → 4 → 2 → 1.
+    #[inline(always)]
+    unsafe fn tree(self, f: impl Fn(f32, f32) -> f32) -> f32 {
+        let mut x = [0f32; LANES];
         // SAFETY: the array holds 16 values.
-        unsafe { self.store(tree.as_mut_ptr()) };
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
-                let (a, b) = (tree[i], tree[i + half]);
-                tree[i] = if a > b { a } else { b };
-            }
-        }
-        tree[0]
+        unsafe { self.store(x.as_mut_ptr()) };
+        let x: [f32; 8] = std::array::from_fn(|i| f(x[i], x[i + 8]));
+        let x: [f32; 4] = std::array::from_fn(|i| f(x[i], x[i + 4]));
+        let x: [f32; 2] = std::array::from_fn(|i| f(x[i], x[i + 2]));
+        f(x[0], x[1])
     }
 }
 
@@ -151,6 +166,10 @@ mod x86 {
             Self(unsafe { _mm512_set1_ps(x) })
         }
         #[inline(always)]
+        unsafe fn prefetch(at: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+        }
+        #[inline(always)]
         unsafe fn add(self, x: Self) -> Self {
             Self(unsafe { _mm512_add_ps(self.0, x.0) })
         }
@@ -202,6 +221,10 @@ mod x86 {
         #[inline(always)]
         unsafe fn splat(x: f32) -> Self {
             Self(unsafe { [_mm256_set1_ps(x); 2] })
+        }
+        #[inline(always)]
+        unsafe fn prefetch(at: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
         }
         #[inline(always)]
         unsafe fn add(self, x: Self) -> Self {

@@ -7,7 +7,7 @@
 use super::{
     Pages,
     lanes::{LANES, Lanes},
-    product::{Lhs, Rhs, Target, product},
+    product::{AHEAD, ROW, Rhs, Target, product},
 };
 use crate::{
     ids::BlockId,
@@ -20,15 +20,12 @@ pub(super) const SEGMENT: usize = 256;
 const PAGES: usize = SEGMENT / COLS;
 /// Most rows of a tile on any instruction set.
 const ROWS: usize = 14;
-/// From one row of weights to the next: one vector more than a segment, for rows in different cache sets.
-const WEIGHTS: usize = SEGMENT + LANES;
-
 /// What a thread needs of memory for a strip: offsets in one buffer, in values.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     /// One tile's part: maxima `[16]`, lanes of sums `[14][16]`, values `[14][padded head size]`.
     pub(super) part: usize,
-    /// Queries of one tile: `[head_dim][16]`.
+    /// Queries of one tile: `[head_dim / 256][14][ROW]`.
     query: usize,
     /// Tiles of a strip.
     pub(super) tiles: usize,
@@ -39,12 +36,12 @@ impl Sizes {
     pub(super) fn new(tiles: usize, pages: Pages<'_>) -> Self {
         let layout = pages.layout;
         let part = LANES + ROWS * (LANES + layout.padded_dim());
-        Self { part, query: layout.head_dim * LANES, tiles }
+        Self { part, query: layout.head_dim.div_ceil(SEGMENT) * ROWS * ROW, tiles }
     }
 
     /// Values of scratch memory.
     pub(super) fn scratch(self) -> usize {
-        ROWS * WEIGHTS + self.tiles * (self.query + self.part) + self.part
+        ROWS * ROW + self.tiles * (self.query + self.part) + self.part
     }
 }
 
@@ -61,6 +58,9 @@ pub(super) struct Strip<'a> {
     /// Values from one token to the next in Q and in the output.
     pub(super) token_stride: usize,
 }
+
+/// A segment's pages of K or V, and what is read after them.
+type SegmentPages = [*const f32; PAGES + AHEAD];
 
 /// Rows `first..first + rows` of a strip.
 #[derive(Clone, Copy)]
@@ -182,7 +182,7 @@ impl Strip<'_> {
     unsafe fn carve(sizes: Sizes, scratch: *mut f32) -> (*mut f32, *mut f32, *mut f32, *mut f32) {
         // SAFETY: as above.
         unsafe {
-            let queries = scratch.add(ROWS * WEIGHTS);
+            let queries = scratch.add(ROWS * ROW);
             let part = queries.add(sizes.tiles * sizes.query);
             (scratch, queries, part, part.add(sizes.part))
         }
@@ -204,7 +204,7 @@ impl Strip<'_> {
         (0..tile.rows).position(|r| self.visible(tile.first + r, segment) > 0).unwrap_or(tile.rows)
     }
 
-    /// Q of the strip as `[tile][head_dim][16 rows]`, times what makes its scores exponents of 2.
+    /// Q of the strip in tiles, times what makes its scores exponents of 2.
     #[inline(always)]
     unsafe fn gather<V: Lanes>(&self, sizes: Sizes, q: *const f32, queries: *mut f32) {
         let d = self.pages.layout.head_dim;
@@ -216,9 +216,11 @@ impl Strip<'_> {
                 // SAFETY: as above.
                 unsafe {
                     let from = q.add(row / self.group * self.token_stride + row % self.group * d);
-                    let to = queries.add(t * sizes.query + r);
-                    for i in 0..d {
-                        *to.add(i * LANES) = *from.add(i) * scale;
+                    let to = queries.add(t * sizes.query + r * ROW);
+                    for slice in 0..d.div_ceil(SEGMENT) {
+                        for i in 0..SEGMENT.min(d - slice * SEGMENT) {
+                            *to.add(slice * ROWS * ROW + i) = *from.add(slice * SEGMENT + i) * scale;
+                        }
                     }
                 }
             }
@@ -251,38 +253,75 @@ impl Strip<'_> {
         weights: *mut f32,
         part: *mut f32,
     ) -> usize {
-        let layout = self.pages.layout;
         let first = self.first_seeing(tile, segment);
         if first == tile.rows {
             return first;
         }
         let seen = self.visible(tile.first + tile.rows - 1, segment);
-        let blocks = &self.table[segment * PAGES..][..seen.div_ceil(COLS)];
+        let n = seen.div_ceil(COLS);
+        let (k, v) = self.segment_pages(segment, n);
         // SAFETY: as above; a page of a block holds what the layout says.
         unsafe {
             let part = Part::at(part);
             let rows = tile.rows - first;
-            for (b, &block) in blocks.iter().enumerate() {
-                let k = [layout.k_of(self.pages.k, block, self.kv_head).as_ptr()];
-                let a = Lhs::<1, LANES>(queries.add(first));
-                let b = b * COLS;
-                let c =
-                    Target { data: weights.add(first * WEIGHTS + b), stride: WEIGHTS, start: Start::Zero };
-                let k = Rhs { pages: &k, page_rows: layout.head_dim, from: 0, to: layout.head_dim };
-                product::<V, 1, LANES>(rows, a, k, c);
+            for b in 0..n {
+                let scores = weights.add(first * ROW + b * COLS);
+                self.scores::<V>(rows, queries.add(first * ROW), [k[b], k[b + 1], k[b + 2]], scores);
             }
             for r in first..tile.rows {
                 let visible = self.visible(tile.first + r, segment);
-                *part.max.add(r) = greatest::<V>(weights.add(r * WEIGHTS), visible);
+                *part.max.add(r) = greatest::<V>(weights.add(r * ROW), visible);
             }
             for r in first..tile.rows {
                 let visible = self.visible(tile.first + r, segment);
-                let sum = weigh::<V>(weights.add(r * WEIGHTS), visible, *part.max.add(r));
+                let sum = weigh::<V>(weights.add(r * ROW), visible, *part.max.add(r));
                 sum.store(part.sum.add(r * LANES));
             }
-            self.add_values::<V>(tile, first, segment, weights, part.values);
+            self.add_values::<V>(tile, first, segment, &v[..n + AHEAD], weights, part.values);
         }
         first
+    }
+
+    /// K and V of the first `n` blocks of a segment; V is read after K, and the next segment's K after V.
+    #[inline(always)]
+    fn segment_pages(&self, segment: usize, n: usize) -> (SegmentPages, SegmentPages) {
+        let Pages { k, v, layout } = self.pages;
+        let (mut k_pages, mut v_pages) =
+            ([std::ptr::null(); PAGES + AHEAD], [std::ptr::null(); PAGES + AHEAD]);
+        let blocks = &self.table[segment * PAGES..];
+        for (i, &block) in blocks[..n].iter().enumerate() {
+            k_pages[i] = layout.k_of(k, block, self.kv_head).as_ptr();
+            v_pages[i] = layout.v_of(v, block, self.kv_head).as_ptr();
+        }
+        k_pages[n] = v_pages[0];
+        k_pages[n + 1] = v_pages[1.min(n - 1)];
+        let after = if segment + 1 < self.segments() { &blocks[n..] } else { blocks };
+        v_pages[n] = layout.k_of(k, after[0], self.kv_head).as_ptr();
+        v_pages[n + 1] = layout.k_of(k, after[1.min(after.len() - 1)], self.kv_head).as_ptr();
+        (k_pages, v_pages)
+    }
+
+    /// Scores of some rows for the first of the pages.
+    #[inline(always)]
+    unsafe fn scores<V: Lanes>(
+        &self,
+        rows: usize,
+        queries: *const f32,
+        pages: [*const f32; 1 + AHEAD],
+        to: *mut f32,
+    ) {
+        let d = self.pages.layout.head_dim;
+        for slice in 0..d.div_ceil(SEGMENT) {
+            let start = if slice == 0 { Start::Zero } else { Start::FromC };
+            let len = SEGMENT.min(d - slice * SEGMENT);
+            // SAFETY: as above.
+            unsafe {
+                let k = pages.map(|page| page.add(slice * SEGMENT * COLS));
+                let k = Rhs { pages: &k, page_rows: len, from: 0, to: len };
+                let c = Target { data: to, stride: ROW, start };
+                product::<V>(rows, queries.add(slice * ROWS * ROW), k, c);
+            }
+        }
     }
 
     /// Weights times values. A row multiplies only the keys it sees: what lies behind them may belong to nobody, and a
@@ -293,32 +332,25 @@ impl Strip<'_> {
         tile: Tile,
         first: usize,
         segment: usize,
+        pages: &[*const f32],
         weights: *const f32,
         values: *mut f32,
     ) {
-        let layout = self.pages.layout;
-        let dp = layout.padded_dim();
-        let mut pages = [std::ptr::null(); PAGES];
-        let seen = self.visible(tile.first + tile.rows - 1, segment);
-        let blocks = &self.table[segment * PAGES..][..seen.div_ceil(COLS)];
-        for (page, &block) in pages.iter_mut().zip(blocks) {
-            *page = layout.v_of(self.pages.v, block, self.kv_head).as_ptr();
-        }
+        let dp = self.pages.layout.padded_dim();
         let (mut first, mut from) = (first, 0);
         while first < tile.rows {
             let to = self.visible(tile.first + first, segment);
             let start = if from == 0 { Start::Zero } else { Start::FromC };
+            let mut panels = [std::ptr::null(); PAGES + AHEAD];
+            panels[..pages.len()].copy_from_slice(pages);
             for panel in 0..dp / COLS {
                 // SAFETY: as above.
                 unsafe {
-                    let mut panels = pages;
-                    for page in &mut panels[..blocks.len()] {
-                        *page = page.add(panel * COLS * COLS);
-                    }
-                    let a = Lhs::<WEIGHTS, 1>(weights.add(first * WEIGHTS));
-                    let b = Rhs { pages: &panels, page_rows: COLS, from, to };
+                    let a = weights.add(first * ROW);
+                    let b = Rhs { pages: &panels[..pages.len()], page_rows: COLS, from, to };
                     let c = Target { data: values.add(first * dp + panel * COLS), stride: dp, start };
-                    product::<V, WEIGHTS, 1>(tile.rows - first, a, b, c);
+                    product::<V>(tile.rows - first, a, b, c);
+                    panels = panels.map(|page| page.wrapping_add(COLS * COLS));
                 }
             }
             from = to;
@@ -366,7 +398,7 @@ impl Strip<'_> {
                 // SAFETY: as above.
                 unsafe {
                     let state = Part::at(states.add(t * sizes.part).cast_mut());
-                    let inverse = total(state.sum.add(r * LANES)).recip();
+                    let inverse = V::load(state.sum.add(r * LANES)).total().recip();
                     let to = out.add(row / self.group * self.token_stride + row % self.group * d);
                     for i in 0..d {
                         *to.add(i) = *state.values.add(r * dp + i) * inverse;
@@ -417,21 +449,4 @@ unsafe fn weigh<V: Lanes>(s: *mut f32, visible: usize, max: f32) -> V {
         }
         sum
     }
-}
-
-/// The sum of 16 lanes by a fixed tree: 16 → 8 → … → 1.
-///
-/// # Safety
-/// `lanes` points at 16 values.
-#[inline(always)]
-#[allow(unsafe_code)]
-unsafe fn total(lanes: *const f32) -> f32 {
-    // SAFETY: the caller's promise.
-    let mut tree = unsafe { lanes.cast::<[f32; LANES]>().read() };
-    for half in [8, 4, 2, 1] {
-        for i in 0..half {
-            tree[i] += tree[i + half];
-        }
-    }
-    tree[0]
 }
