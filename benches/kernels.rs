@@ -1,8 +1,8 @@
 //! CPU kernels beside what the processor can do at most. `cargo bench --bench kernels`
 //!
 //! Paged attention on one thread and on all, in multiply-adds counted twice (only keys a row sees count), and for decode
-//! in bytes of K and V. `ceiling` holds the rates to compare with, measured in the same run: fused multiply-adds on
-//! registers, and one pass over memory. Both move with the clock and with what else runs, so compare neighbours.
+//! in bytes of K and V. `ceiling` holds the rates to compare with, measured in the same run (AVX-512 only): fused
+//! multiply-adds on registers, and one pass over memory. Both move with the clock and with what else runs, so compare neighbours.
 
 use std::hint::black_box;
 
@@ -121,82 +121,62 @@ fn decode(c: &mut Criterion) {
     group.finish();
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+fn ceiling(_: &mut Criterion) {}
+
+#[cfg(target_arch = "x86_64")]
 fn ceiling(c: &mut Criterion) {
+    if !is_x86_feature_detected!("avx512f") {
+        return;
+    }
     let mut group = c.benchmark_group("ceiling, one thread");
     let far = values(FAR, 4);
     group.sample_size(10);
     group.throughput(Throughput::Bytes((FAR * size_of::<f32>()) as u64));
-    group.bench_function("memory read", |b| b.iter(|| wide(Read(black_box(&far)))));
+    // SAFETY: the processor has AVX-512F.
+    #[allow(unsafe_code)]
+    group.bench_function("memory read", |b| b.iter(|| unsafe { x86::read(black_box(&far)) }));
     let rounds = 20_000;
-    group.throughput(Throughput::Elements((rounds * SUMS * LANES * 2) as u64));
-    group.bench_function("multiply-add", |b| b.iter(|| wide(MultiplyAdd(black_box(rounds)))));
+    group.throughput(Throughput::Elements((rounds * x86::SUMS * 16 * 2) as u64));
+    // SAFETY: as above.
+    #[allow(unsafe_code)]
+    group.bench_function("multiply-add", |b| b.iter(|| unsafe { x86::multiply_add(black_box(rounds)) }));
     group.finish();
 }
 
-/// Sums in registers: enough to hide the latency of a multiply-add.
-const SUMS: usize = 12;
-const LANES: usize = 16;
+/// Loops that do one thing as fast as AVX-512 can.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
 
-trait Work {
-    fn run(self) -> f32;
-}
+    /// Sums in registers: enough to hide the latency of a multiply-add.
+    pub(super) const SUMS: usize = 12;
 
-struct Read<'a>(&'a [f32]);
-
-impl Work for Read<'_> {
-    #[inline(always)]
-    fn run(self) -> f32 {
-        let mut most = [[0f32; LANES]; 4];
-        for line in self.0.chunks_exact(4 * LANES) {
-            for (most, x) in most.as_flattened_mut().iter_mut().zip(line) {
-                *most = if *most > *x { *most } else { *x };
-            }
-        }
-        most.as_flattened().iter().sum()
-    }
-}
-
-struct MultiplyAdd(usize);
-
-impl Work for MultiplyAdd {
-    #[inline(always)]
-    fn run(self) -> f32 {
-        let mut sums: [[f32; LANES]; SUMS] = std::array::from_fn(|i| [i as f32; LANES]);
-        for _ in 0..self.0 {
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn multiply_add(rounds: usize) -> f32 {
+        let mut sums: [__m512; SUMS] = std::array::from_fn(|i| _mm512_set1_ps(i as f32));
+        let (x, y) = (_mm512_set1_ps(0.999), _mm512_set1_ps(0.001));
+        for _ in 0..rounds {
             for sum in &mut sums {
-                for x in sum {
-                    *x = x.mul_add(0.999, 0.001);
-                }
+                *sum = _mm512_fmadd_ps(*sum, x, y);
             }
         }
-        sums.as_flattened().iter().sum()
+        sums.iter().map(|sum| _mm512_reduce_add_ps(*sum)).sum()
     }
-}
 
-/// Runs `work` compiled for the widest vectors of this processor.
-fn wide(work: impl Work) -> f32 {
-    #[cfg(target_arch = "x86_64")]
-    #[allow(unsafe_code)]
-    {
-        #[target_feature(enable = "avx512f,fma")]
-        unsafe fn avx512(work: impl Work) -> f32 {
-            work.run()
-        }
-        #[target_feature(enable = "avx2,fma")]
-        unsafe fn avx2(work: impl Work) -> f32 {
-            work.run()
-        }
-        // SAFETY: the processor was asked.
-        unsafe {
-            if is_x86_feature_detected!("avx512f") {
-                return avx512(work);
-            }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                return avx2(work);
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn read(far: &[f32]) -> f32 {
+        let mut most = [_mm512_setzero_ps(); 4];
+        for line in far.chunks_exact(4 * 16) {
+            for (most, x) in most.iter_mut().zip(line.chunks_exact(16)) {
+                // SAFETY: 16 values.
+                #[allow(unsafe_code)]
+                let x = unsafe { _mm512_loadu_ps(x.as_ptr()) };
+                *most = _mm512_max_ps(*most, x);
             }
         }
+        most.iter().map(|most| _mm512_reduce_max_ps(*most)).sum()
     }
-    work.run()
 }
 
 criterion_group!(benches, ceiling, prefill, decode);

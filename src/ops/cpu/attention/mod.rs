@@ -13,6 +13,7 @@
 
 mod lanes;
 mod layout;
+mod part;
 mod product;
 mod strip;
 

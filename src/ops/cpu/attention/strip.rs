@@ -2,24 +2,19 @@
 //!
 //! A strip's rows are cut in tiles that fit the registers. Keys come in absolute segments of [`SEGMENT`]; each gives a
 //! tile a *part* (maximum, lanes of the sum, weighted values), and parts are merged in order. So it makes no
-//! difference who computes a part and when.
+//! difference who computes a part and when. How a part is computed: `part.rs`.
 
 use super::{
     Pages,
     lanes::{LANES, Lanes},
-    product::{AHEAD, ROW, Rhs, Target, product},
+    product::ROW,
 };
-use crate::{
-    ids::BlockId,
-    ops::cpu::tile::{COLS, Start},
-};
+use crate::ids::BlockId;
 
 /// Keys of one softmax: 8 pages, so that the weights of a tile (14 KiB) stay in L1 and its keys and values in L2.
 pub(super) const SEGMENT: usize = 256;
-/// Pages of a segment.
-const PAGES: usize = SEGMENT / COLS;
 /// Most rows of a tile on any instruction set.
-const ROWS: usize = 14;
+pub(super) const ROWS: usize = 14;
 /// What a thread needs of memory for a strip: offsets in one buffer, in values.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
@@ -59,22 +54,19 @@ pub(super) struct Strip<'a> {
     pub(super) token_stride: usize,
 }
 
-/// A segment's pages of K or V, and what is read after them.
-type SegmentPages = [*const f32; PAGES + AHEAD];
-
 /// Rows `first..first + rows` of a strip.
 #[derive(Clone, Copy)]
-struct Tile {
-    first: usize,
-    rows: usize,
+pub(super) struct Tile {
+    pub(super) first: usize,
+    pub(super) rows: usize,
 }
 
 /// A part or the merged parts of a tile: see [`Sizes::part`].
 #[derive(Clone, Copy)]
-struct Part {
-    max: *mut f32,
-    sum: *mut f32,
-    values: *mut f32,
+pub(super) struct Part {
+    pub(super) max: *mut f32,
+    pub(super) sum: *mut f32,
+    pub(super) values: *mut f32,
 }
 
 #[allow(unsafe_code)]
@@ -82,7 +74,7 @@ impl Part {
     /// # Safety
     /// `at` points at [`Sizes::part`] values.
     #[inline(always)]
-    unsafe fn at(at: *mut f32) -> Self {
+    pub(super) unsafe fn at(at: *mut f32) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self { max: at, sum: at.add(LANES), values: at.add(LANES + ROWS * LANES) } }
     }
@@ -195,12 +187,12 @@ impl Strip<'_> {
     }
 
     /// Keys of a segment that row `row` of the strip sees.
-    fn visible(&self, row: usize, segment: usize) -> usize {
+    pub(super) fn visible(&self, row: usize, segment: usize) -> usize {
         (self.position + row / self.group + 1).saturating_sub(segment * SEGMENT).min(SEGMENT)
     }
 
     /// The first row of a tile, counted in the tile, that sees anything of a segment: later ones see no less.
-    fn first_seeing(&self, tile: Tile, segment: usize) -> usize {
+    pub(super) fn first_seeing(&self, tile: Tile, segment: usize) -> usize {
         (0..tile.rows).position(|r| self.visible(tile.first + r, segment) > 0).unwrap_or(tile.rows)
     }
 
@@ -238,124 +230,6 @@ impl Strip<'_> {
                 for at in (LANES..sizes.part).step_by(LANES) {
                     V::splat(0.0).store(state.add(at));
                 }
-            }
-        }
-    }
-
-    /// One segment of one tile: scores, weights relative to the segment's maximum, weighted values. Returns the first
-    /// row that sees anything; the part of rows before it is not written.
-    #[inline(always)]
-    unsafe fn part<V: Lanes>(
-        &self,
-        tile: Tile,
-        segment: usize,
-        queries: *const f32,
-        weights: *mut f32,
-        part: *mut f32,
-    ) -> usize {
-        let first = self.first_seeing(tile, segment);
-        if first == tile.rows {
-            return first;
-        }
-        let seen = self.visible(tile.first + tile.rows - 1, segment);
-        let n = seen.div_ceil(COLS);
-        let (k, v) = self.segment_pages(segment, n);
-        // SAFETY: as above; a page of a block holds what the layout says.
-        unsafe {
-            let part = Part::at(part);
-            let rows = tile.rows - first;
-            for b in 0..n {
-                let scores = weights.add(first * ROW + b * COLS);
-                self.scores::<V>(rows, queries.add(first * ROW), [k[b], k[b + 1], k[b + 2]], scores);
-            }
-            for r in first..tile.rows {
-                let visible = self.visible(tile.first + r, segment);
-                *part.max.add(r) = greatest::<V>(weights.add(r * ROW), visible);
-            }
-            for r in first..tile.rows {
-                let visible = self.visible(tile.first + r, segment);
-                let sum = weigh::<V>(weights.add(r * ROW), visible, *part.max.add(r));
-                sum.store(part.sum.add(r * LANES));
-            }
-            self.add_values::<V>(tile, first, segment, &v[..n + AHEAD], weights, part.values);
-        }
-        first
-    }
-
-    /// K and V of the first `n` blocks of a segment; V is read after K, and the next segment's K after V.
-    #[inline(always)]
-    fn segment_pages(&self, segment: usize, n: usize) -> (SegmentPages, SegmentPages) {
-        let Pages { k, v, layout } = self.pages;
-        let (mut k_pages, mut v_pages) =
-            ([std::ptr::null(); PAGES + AHEAD], [std::ptr::null(); PAGES + AHEAD]);
-        let blocks = &self.table[segment * PAGES..];
-        for (i, &block) in blocks[..n].iter().enumerate() {
-            k_pages[i] = layout.k_of(k, block, self.kv_head).as_ptr();
-            v_pages[i] = layout.v_of(v, block, self.kv_head).as_ptr();
-        }
-        k_pages[n] = v_pages[0];
-        k_pages[n + 1] = v_pages[1.min(n - 1)];
-        let after = if segment + 1 < self.segments() { &blocks[n..] } else { blocks };
-        v_pages[n] = layout.k_of(k, after[0], self.kv_head).as_ptr();
-        v_pages[n + 1] = layout.k_of(k, after[1.min(after.len() - 1)], self.kv_head).as_ptr();
-        (k_pages, v_pages)
-    }
-
-    /// Scores of some rows for the first of the pages.
-    #[inline(always)]
-    unsafe fn scores<V: Lanes>(
-        &self,
-        rows: usize,
-        queries: *const f32,
-        pages: [*const f32; 1 + AHEAD],
-        to: *mut f32,
-    ) {
-        let d = self.pages.layout.head_dim;
-        for slice in 0..d.div_ceil(SEGMENT) {
-            let start = if slice == 0 { Start::Zero } else { Start::FromC };
-            let len = SEGMENT.min(d - slice * SEGMENT);
-            // SAFETY: as above.
-            unsafe {
-                let k = pages.map(|page| page.add(slice * SEGMENT * COLS));
-                let k = Rhs { pages: &k, page_rows: len, from: 0, to: len };
-                let c = Target { data: to, stride: ROW, start };
-                product::<V>(rows, queries.add(slice * ROWS * ROW), k, c);
-            }
-        }
-    }
-
-    /// Weights times values. A row multiplies only the keys it sees: what lies behind them may belong to nobody, and a
-    /// weight of 0 does not cancel a value that is no number. So rows leave as their keys end.
-    #[inline(always)]
-    unsafe fn add_values<V: Lanes>(
-        &self,
-        tile: Tile,
-        first: usize,
-        segment: usize,
-        pages: &[*const f32],
-        weights: *const f32,
-        values: *mut f32,
-    ) {
-        let dp = self.pages.layout.padded_dim();
-        let (mut first, mut from) = (first, 0);
-        while first < tile.rows {
-            let to = self.visible(tile.first + first, segment);
-            let start = if from == 0 { Start::Zero } else { Start::FromC };
-            let mut panels = [std::ptr::null(); PAGES + AHEAD];
-            panels[..pages.len()].copy_from_slice(pages);
-            for panel in 0..dp / COLS {
-                // SAFETY: as above.
-                unsafe {
-                    let a = weights.add(first * ROW);
-                    let b = Rhs { pages: &panels[..pages.len()], page_rows: COLS, from, to };
-                    let c = Target { data: values.add(first * dp + panel * COLS), stride: dp, start };
-                    product::<V>(tile.rows - first, a, b, c);
-                    panels = panels.map(|page| page.wrapping_add(COLS * COLS));
-                }
-            }
-            from = to;
-            while first < tile.rows && self.visible(tile.first + first, segment) == to {
-                first += 1;
             }
         }
     }
@@ -406,47 +280,5 @@ impl Strip<'_> {
                 }
             }
         }
-    }
-}
-
-/// The greatest of `visible` scores. The rest of their last vector becomes -∞, which weighs nothing.
-///
-/// # Safety
-/// The processor has `V`; `s` points at a row of weights, `visible` is 1 to [`SEGMENT`].
-#[inline(always)]
-#[allow(unsafe_code)]
-unsafe fn greatest<V: Lanes>(s: *mut f32, visible: usize) -> f32 {
-    // SAFETY: a row has room for whole vectors.
-    unsafe {
-        for i in visible..visible.next_multiple_of(LANES) {
-            *s.add(i) = f32::NEG_INFINITY;
-        }
-        let mut max = [V::load(s); 2];
-        for i in (0..visible).step_by(2 * LANES) {
-            max[0] = max[0].max(V::load(s.add(i)));
-            if i + LANES < visible {
-                max[1] = max[1].max(V::load(s.add(i + LANES)));
-            }
-        }
-        max[0].max(max[1]).greatest()
-    }
-}
-
-/// Scores become weights `2^(s - max)`; returns their sum, lane by lane.
-///
-/// # Safety
-/// As [`greatest`].
-#[inline(always)]
-#[allow(unsafe_code)]
-unsafe fn weigh<V: Lanes>(s: *mut f32, visible: usize, max: f32) -> V {
-    // SAFETY: a row has room for whole vectors.
-    unsafe {
-        let (mut sum, max) = (V::splat(0.0), V::splat(max));
-        for i in (0..visible).step_by(LANES) {
-            let weight = V::load(s.add(i)).sub(max).exp2();
-            weight.store(s.add(i));
-            sum = sum.add(weight);
-        }
-        sum
     }
 }
