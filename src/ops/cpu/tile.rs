@@ -15,8 +15,9 @@ pub const ROWS: usize = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isa(Kind);
 
+/// The instruction sets by name, for kernels that are written once per set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// [`Kind::Avx512`] with 8-bit dot products.
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
@@ -63,6 +64,11 @@ impl Isa {
         }
         all.push(Self(Kind::Portable));
         all
+    }
+
+    /// Which one it is; only what the processor has is ever named.
+    pub(crate) fn kind(self) -> Kind {
+        self.0
     }
 
     /// AVX-512 F and BW.

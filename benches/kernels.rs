@@ -1,0 +1,183 @@
+//! CPU kernels beside what the processor can do at most. `cargo bench --bench kernels`
+//!
+//! Paged attention on one thread and on all, in multiply-adds counted twice (only keys a row sees count), and for decode
+//! in bytes of K and V. `ceiling` holds the rates to compare with, measured in the same run (AVX-512 only): fused
+//! multiply-adds on registers, and one pass over memory. Both move with the clock and with what else runs, so compare neighbours.
+
+use std::hint::black_box;
+
+use criterion::{
+    BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
+};
+use qrae::{
+    ids::{BLOCK_SIZE, BlockId},
+    ops::cpu::{
+        Cpu,
+        attention::{AttentionItem, PageLayout, Pages, attention},
+    },
+};
+
+/// Query heads, KV heads, head size.
+const SHAPES: [(usize, usize, usize); 3] = [(14, 2, 64), (9, 3, 64), (12, 2, 128)];
+/// Values that no cache holds: 256 MiB.
+const FAR: usize = 1 << 26;
+
+fn values(n: usize, mut x: u32) -> Vec<f32> {
+    let mut next = || {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (x >> 8) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+/// `sequences` of `len` tokens in scattered pages; the last `rows` tokens of each are queries.
+struct Case {
+    n_heads: usize,
+    layout: PageLayout,
+    q: Vec<f32>,
+    out: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    items: Vec<AttentionItem>,
+}
+
+impl Case {
+    fn new(
+        (n_heads, n_kv_heads, head_dim): (usize, usize, usize),
+        sequences: usize,
+        len: usize,
+        rows: usize,
+    ) -> Self {
+        let layout = PageLayout { n_kv_heads, head_dim };
+        let blocks = len.div_ceil(BLOCK_SIZE);
+        let pool = (sequences * blocks).next_power_of_two();
+        let item = |s: usize| AttentionItem {
+            first_row: s * rows,
+            rows,
+            first_position: len - rows,
+            table: (0..blocks).map(|b| BlockId(((s * blocks + b) * 7 % pool) as u32)).collect(),
+        };
+        let q = values(sequences * rows * n_heads * head_dim, 1);
+        Self {
+            n_heads,
+            layout,
+            out: vec![0.0; q.len()],
+            q,
+            k: values(pool * layout.k_page(), 2),
+            v: values(pool * layout.v_page(), 3),
+            items: (0..sequences).map(item).collect(),
+        }
+    }
+
+    /// Floating point operations that the result needs.
+    fn operations(&self) -> u64 {
+        let keys: usize =
+            self.items.iter().map(|i| (1..=i.rows).map(|r| i.first_position + r).sum::<usize>()).sum();
+        (4 * keys * self.n_heads * self.layout.head_dim) as u64
+    }
+
+    /// Bytes of K and V that the last rows see.
+    fn bytes(&self) -> u64 {
+        let keys: usize = self.items.iter().map(|i| i.first_position + i.rows).sum();
+        (2 * keys * self.layout.n_kv_heads * self.layout.head_dim * size_of::<f32>()) as u64
+    }
+
+    fn bench(&mut self, group: &mut BenchmarkGroup<'_, WallTime>, name: &str) {
+        let all = std::thread::available_parallelism().map_or(1, usize::from);
+        for threads in [1, all] {
+            let cpu = Cpu::new(threads);
+            group.bench_function(format!("{name} on {threads}"), |b| {
+                b.iter(|| {
+                    let pages = Pages { k: &self.k, v: &self.v, layout: self.layout };
+                    attention(&cpu, black_box(&self.q), self.n_heads, pages, &self.items, &mut self.out);
+                });
+            });
+        }
+    }
+}
+
+fn prefill(c: &mut Criterion) {
+    let mut group = c.benchmark_group("attention prefill");
+    for shape in SHAPES {
+        for len in [1024, 4096] {
+            let mut case = Case::new(shape, 1, len, len);
+            group.throughput(Throughput::Elements(case.operations()));
+            group.sample_size(10);
+            case.bench(&mut group, &format!("{shape:?} x {len}"));
+        }
+    }
+    group.finish();
+}
+
+fn decode(c: &mut Criterion) {
+    let mut group = c.benchmark_group("attention decode");
+    for shape in SHAPES {
+        for (sequences, len) in [(1, 1024), (1, 16384), (16, 8192)] {
+            let mut case = Case::new(shape, sequences, len, 1);
+            group.throughput(Throughput::Bytes(case.bytes()));
+            case.bench(&mut group, &format!("{shape:?} x {sequences} of {len}"));
+        }
+    }
+    group.finish();
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn ceiling(_: &mut Criterion) {}
+
+#[cfg(target_arch = "x86_64")]
+fn ceiling(c: &mut Criterion) {
+    if !is_x86_feature_detected!("avx512f") {
+        return;
+    }
+    let mut group = c.benchmark_group("ceiling, one thread");
+    let far = values(FAR, 4);
+    group.sample_size(10);
+    group.throughput(Throughput::Bytes((FAR * size_of::<f32>()) as u64));
+    // SAFETY: the processor has AVX-512F.
+    #[allow(unsafe_code)]
+    group.bench_function("memory read", |b| b.iter(|| unsafe { x86::read(black_box(&far)) }));
+    let rounds = 20_000;
+    group.throughput(Throughput::Elements((rounds * x86::SUMS * 16 * 2) as u64));
+    // SAFETY: as above.
+    #[allow(unsafe_code)]
+    group.bench_function("multiply-add", |b| b.iter(|| unsafe { x86::multiply_add(black_box(rounds)) }));
+    group.finish();
+}
+
+/// Loops that do one thing as fast as AVX-512 can.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    /// Sums in registers: enough to hide the latency of a multiply-add.
+    pub(super) const SUMS: usize = 12;
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn multiply_add(rounds: usize) -> f32 {
+        let mut sums: [__m512; SUMS] = std::array::from_fn(|i| _mm512_set1_ps(i as f32));
+        let (x, y) = (_mm512_set1_ps(0.999), _mm512_set1_ps(0.001));
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm512_fmadd_ps(*sum, x, y);
+            }
+        }
+        sums.iter().map(|sum| _mm512_reduce_add_ps(*sum)).sum()
+    }
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn read(far: &[f32]) -> f32 {
+        let mut most = [_mm512_setzero_ps(); 4];
+        for line in far.chunks_exact(4 * 16) {
+            for (most, x) in most.iter_mut().zip(line.chunks_exact(16)) {
+                // SAFETY: 16 values.
+                #[allow(unsafe_code)]
+                let x = unsafe { _mm512_loadu_ps(x.as_ptr()) };
+                *most = _mm512_max_ps(*most, x);
+            }
+        }
+        most.iter().map(|most| _mm512_reduce_max_ps(*most)).sum()
+    }
+}
+
+criterion_group!(benches, ceiling, prefill, decode);
+criterion_main!(benches);
