@@ -113,7 +113,7 @@ fn convert(name: &str, arch: &str, to: &Path, extra: &[(&str, Value)]) {
 fn logits(decoder: &mut dyn Decoder) -> Vec<f32> {
     let spec = decoder.spec().clone();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    let mut kv = KvStore::new(spec.n_layers, 2, layout);
+    let mut kv = KvStore::new(spec.n_layers, 2, layout).unwrap();
     let item = BatchItem {
         tokens: tokens(40, 3),
         first_position: 0,

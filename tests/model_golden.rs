@@ -53,7 +53,7 @@ fn load(folder: &str) -> Golden {
 fn store(decoder: &DenseDecoder, blocks: usize) -> KvStore {
     let spec = decoder.spec();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    KvStore::new(spec.n_layers, blocks, layout)
+    KvStore::new(spec.n_layers, blocks, layout).unwrap()
 }
 
 fn all_heads(decoder: &DenseDecoder) -> Vec<HeadRef> {

@@ -29,7 +29,7 @@ struct Case {
 fn case(len: usize, n_kv_heads: usize, head_dim: usize) -> Case {
     let layout = PageLayout { n_kv_heads, head_dim };
     let blocks = len.div_ceil(BLOCK_SIZE);
-    let mut kv = KvStore::new(2, blocks + 3, layout);
+    let mut kv = KvStore::new(2, blocks + 3, layout).unwrap();
     let width = n_kv_heads * head_dim;
     for block in 0..blocks + 3 {
         let slots: Vec<Slot> =

@@ -33,11 +33,8 @@ pub(super) fn spawn(
 ) -> Result<(), String> {
     let spec = decoder.spec();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    // asked for first, because a failed allocation of the pool itself would end the process
-    let bytes = KvStore::block_bytes(spec.n_layers, layout).saturating_mul(config.kv_blocks);
-    let no_room = |e: &dyn std::fmt::Display| format!("no memory for {} KV blocks: {e}", config.kv_blocks);
-    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|e| no_room(&e))?;
-    let kv = KvStore::new(spec.n_layers, config.kv_blocks, layout);
+    let kv = KvStore::new(spec.n_layers, config.kv_blocks, layout)
+        .map_err(|e| format!("no memory for {} KV blocks: {e}", config.kv_blocks))?;
     let engine = Engine {
         n_layers: spec.n_layers,
         device: Device { decoder, kv, cpu: Cpu::new(config.threads) },

@@ -2,12 +2,15 @@
 //!
 //! Knows block ids and slots, not sequences: which block belongs to whom is `kv`'s and `sched`'s business.
 
+use std::io;
+
 use super::{
     OpError,
     attn_rows::{RowQuery, read_rows},
     cpu::{
         Cpu,
         attention::{AttentionItem, PageLayout, Pages, attention},
+        buffer::Buffer,
     },
 };
 use crate::ids::{BLOCK_SIZE, BlockId};
@@ -24,7 +27,7 @@ pub struct Slot {
 /// K and V of every layer, in pages of [`BLOCK_SIZE`] tokens.
 pub struct KvStore {
     /// K pool, V pool.
-    layers: Vec<(Vec<f32>, Vec<f32>)>,
+    layers: Vec<(Buffer<f32>, Buffer<f32>)>,
     layout: PageLayout,
     n_blocks: usize,
 }
@@ -32,11 +35,13 @@ pub struct KvStore {
 impl KvStore {
     /// Room for `n_blocks` blocks in each of `n_layers` layers. The operating system hands out the memory as pages are
     /// first written.
-    #[must_use]
-    pub fn new(n_layers: usize, n_blocks: usize, layout: PageLayout) -> Self {
-        let pool = |page: usize| vec![0f32; n_blocks * page];
-        let layers = (0..n_layers).map(|_| (pool(layout.k_page()), pool(layout.v_page()))).collect();
-        Self { layers, layout, n_blocks }
+    ///
+    /// # Errors
+    /// When the system refuses the memory.
+    pub fn new(n_layers: usize, n_blocks: usize, layout: PageLayout) -> io::Result<Self> {
+        let pool = |page: usize| Buffer::try_zeros(n_blocks.saturating_mul(page));
+        let layers = (0..n_layers).map(|_| Ok((pool(layout.k_page())?, pool(layout.v_page())?)));
+        Ok(Self { layers: layers.collect::<io::Result<_>>()?, layout, n_blocks })
     }
 
     /// Blocks in the pool.

@@ -6,6 +6,7 @@
 
 use rayon::prelude::*;
 
+use super::buffer::Buffer;
 use super::tile::{COLS, Isa, Lhs, ROWS, Start, tile_unchecked};
 
 /// Terms of a sum per pass: a 12-row slice of X (24 KiB) fits L1 and a panel slice (64 KiB) fits L2.
@@ -15,7 +16,7 @@ const SLICE: usize = 512;
 pub struct PackedMatrix {
     n: usize,
     k: usize,
-    data: Vec<f32>,
+    data: Buffer<f32>,
 }
 
 impl PackedMatrix {
@@ -26,7 +27,7 @@ impl PackedMatrix {
     #[must_use]
     pub fn pack(w: &[f32], n: usize, k: usize) -> Self {
         assert_eq!(w.len(), n * k, "matrix of {n} x {k}: this is a bug");
-        let mut data = vec![0f32; n.div_ceil(COLS) * COLS * k];
+        let mut data = Buffer::zeros(n.div_ceil(COLS) * COLS * k);
         if k > 0 {
             data.par_chunks_mut(COLS * k).enumerate().for_each(|(p, panel)| {
                 let rows: Vec<&[f32]> = w[p * COLS * k..].chunks_exact(k).take(COLS).collect();

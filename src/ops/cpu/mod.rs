@@ -8,6 +8,7 @@
 //! Slow twins: [`super::reference`]. Tests: beside each kernel; `tests/ops.rs` for the ops on tensors.
 
 pub mod attention;
+pub mod buffer;
 pub mod context;
 pub(crate) mod disjoint;
 pub mod exp;

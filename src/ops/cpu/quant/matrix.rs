@@ -11,7 +11,7 @@ use half::f16;
 use rayon::prelude::*;
 
 use super::blocks::{Block, BlockFormat};
-use crate::ops::cpu::tile::COLS;
+use crate::ops::cpu::{buffer::Buffer, tile::COLS};
 
 /// Input features of a tile.
 pub const TILE: usize = 32;
@@ -26,7 +26,7 @@ pub struct QuantMatrix {
     k: usize,
     format: BlockFormat,
     /// `[panels][tiles]` of [`tile_bytes`] each.
-    codes: Vec<u8>,
+    codes: Buffer<u8>,
     scales: Factors,
     mins: Option<Factors>,
 }
@@ -34,9 +34,9 @@ pub struct QuantMatrix {
 /// A number per group of weights: an f16 per block, times an integer per group in the K formats.
 struct Factors {
     /// `[panels][k / block][32]`.
-    block: Vec<f16>,
+    block: Buffer<f16>,
     /// `[panels][k / group][32]`; empty when the block's number is the group's.
-    group: Vec<i8>,
+    group: Buffer<i8>,
 }
 
 /// Bytes that a tile of `format` takes.
@@ -91,14 +91,14 @@ impl QuantMatrix {
         let panels = n.div_ceil(COLS);
         let (blocks, groups) = (k / format.len(), k / format.group());
         let factors = || Factors {
-            block: vec![f16::ZERO; panels * blocks * COLS],
-            group: vec![0; if format.has_factors() { panels * groups * COLS } else { 0 }],
+            block: Buffer::zeros(panels * blocks * COLS),
+            group: Buffer::zeros(if format.has_factors() { panels * groups * COLS } else { 0 }),
         };
         let mut packed = Self {
             n,
             k,
             format,
-            codes: vec![0; panels * (k / TILE) * tile_bytes(format)],
+            codes: Buffer::zeros(panels * (k / TILE) * tile_bytes(format)),
             scales: factors(),
             mins: format.has_min().then(factors),
         };

@@ -1,0 +1,173 @@
+//! Memory for weights and KV: zeroed, aligned to cache lines, and on huge pages where the system has them.
+//!
+//! Decoding reads every weight once per step; on pages of 4 KiB the processor then spends a third of its time finding out
+//! where they are. So buffers are cut from chunks that ask for pages of 2 MiB, and small ones share a chunk.
+
+use std::{
+    io,
+    ops::{Deref, DerefMut},
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use memmap2::MmapMut;
+
+/// Size and alignment of a huge page.
+const PAGE: usize = 2 << 20;
+/// Bytes of a chunk that small buffers share.
+const CHUNK: usize = 32 << 20;
+/// Buffers from this size on have a chunk of their own.
+const LARGE: usize = 8 << 20;
+/// A cache line.
+const LINE: usize = 64;
+
+/// Numbers for which all bits zero is a value, and any bits are one.
+///
+/// # Safety
+/// Exactly that, and the type has no padding and needs no alignment over 64.
+#[allow(unsafe_code)]
+pub unsafe trait Number: Copy + Send + Sync {}
+// SAFETY: plain numbers.
+#[allow(unsafe_code)]
+unsafe impl Number for u8 {}
+// SAFETY: plain numbers.
+#[allow(unsafe_code)]
+unsafe impl Number for i8 {}
+// SAFETY: plain numbers.
+#[allow(unsafe_code)]
+unsafe impl Number for f32 {}
+// SAFETY: plain numbers, a wrapper of u16.
+#[allow(unsafe_code)]
+unsafe impl Number for half::f16 {}
+
+/// A fixed number of `T`, all zero at first.
+pub struct Buffer<T> {
+    start: *mut T,
+    len: usize,
+    /// Keeps the memory.
+    _chunk: Arc<Chunk>,
+}
+
+// SAFETY: a buffer owns its part of the chunk alone, like a `Vec`.
+#[allow(unsafe_code)]
+unsafe impl<T: Number> Send for Buffer<T> {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl<T: Number> Sync for Buffer<T> {}
+
+struct Chunk {
+    map: MmapMut,
+    /// Bytes handed out.
+    used: Mutex<usize>,
+}
+
+impl<T: Number> Buffer<T> {
+    /// `len` zeros. The system hands out the memory as it is first written.
+    ///
+    /// # Panics
+    /// When the system has no address space left, as `Vec` does.
+    #[must_use]
+    pub fn zeros(len: usize) -> Self {
+        Self::try_zeros(len).unwrap_or_else(|e| panic!("no memory for {len} values: {e}"))
+    }
+
+    /// As [`Self::zeros`].
+    ///
+    /// # Errors
+    /// When the system refuses the memory.
+    pub fn try_zeros(len: usize) -> io::Result<Self> {
+        static SHARED: Mutex<Weak<Chunk>> = Mutex::new(Weak::new());
+        let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let bytes = len.checked_mul(size_of::<T>()).and_then(|b| b.checked_next_multiple_of(LINE));
+        let bytes = bytes.ok_or_else(too_much)?;
+        if bytes >= LARGE {
+            let chunk = Arc::new(Chunk::new(bytes)?);
+            let start = chunk.take(bytes).ok_or_else(too_much)?;
+            return Ok(Self { start: start.cast(), len, _chunk: chunk });
+        }
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((chunk, start)) = shared.upgrade().and_then(|c| c.take(bytes).map(|s| (c, s))) {
+            return Ok(Self { start: start.cast(), len, _chunk: chunk });
+        }
+        let chunk = Arc::new(Chunk::new(CHUNK)?);
+        *shared = Arc::downgrade(&chunk);
+        let start = chunk.take(bytes).ok_or_else(too_much)?;
+        Ok(Self { start: start.cast(), len, _chunk: chunk })
+    }
+}
+
+impl Chunk {
+    fn new(bytes: usize) -> io::Result<Self> {
+        let padded = bytes.checked_add(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let map = MmapMut::map_anon(padded)?;
+        // a wish: where there are no huge pages, small ones do
+        #[cfg(target_os = "linux")]
+        drop(map.advise(memmap2::Advice::HugePage));
+        let used = map.as_ptr().align_offset(PAGE);
+        Ok(Self { map, used: Mutex::new(used) })
+    }
+
+    /// The next `bytes` bytes, if there are as many left.
+    fn take(&self, bytes: usize) -> Option<*mut u8> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = *used;
+        *used = start.checked_add(bytes).filter(|end| *end <= self.map.len())?;
+        Some(self.map.as_ptr().cast_mut().wrapping_add(start))
+    }
+}
+
+impl<T: Number> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` numbers of the chunk, which lives as long and whose bytes are numbers.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::slice::from_raw_parts(self.start, self.len)
+        }
+    }
+}
+
+impl<T: Number> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above; no other buffer has these bytes.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start, self.len)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_zero_aligned_and_apart() {
+        let mut all: Vec<Buffer<f32>> = [0, 1, 17, 4000, 3 << 20, 9].map(Buffer::zeros).into();
+        for (i, b) in all.iter_mut().enumerate() {
+            assert_eq!(b.as_ptr() as usize % LINE, 0);
+            assert!(b.iter().all(|v| *v == 0.0));
+            b.fill(i as f32);
+        }
+        for (i, b) in all.iter().enumerate() {
+            assert!(b.iter().all(|v| *v == i as f32), "buffer {i} was written through another");
+        }
+        drop(all);
+        // what is taken next is zero again, be it the same chunk or a new one
+        assert!(Buffer::<u8>::zeros(5000).iter().all(|v| *v == 0));
+    }
+
+    #[test]
+    fn more_than_there_is_is_an_error() {
+        assert!(Buffer::<f32>::try_zeros(usize::MAX).is_err());
+        assert!(Buffer::<f32>::try_zeros(usize::MAX / 8).is_err());
+    }
+
+    #[test]
+    fn small_buffers_fill_chunk_after_chunk() {
+        let all: Vec<Buffer<u8>> = (0..20).map(|_| Buffer::zeros(5 << 20)).collect();
+        let mut starts: Vec<usize> = all.iter().map(|b| b.as_ptr() as usize).collect();
+        starts.sort_unstable();
+        assert!(starts.windows(2).all(|w| w[1] - w[0] >= 5 << 20));
+    }
+}
