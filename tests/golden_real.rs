@@ -18,7 +18,7 @@ use qrae::{
     kv::Salt,
     model::{Compute, gguf::GgufFile, load},
     prompt::layout::{Chunk, NULL_QUERY, layout},
-    score::{ChunkScore, Control, Method, Read, Rows, ScoreInput, rank, score},
+    score::{Control, Method, Read, Rows, ScoreInput, Statistic, head_responses, rank, score},
     service::{
         Admission, LoadOptions, ServedModel,
         score::{HeadChoice, ScoreJob},
@@ -124,12 +124,19 @@ fn scoring_from_words_gives_the_reference_prompts_and_scores() {
                 };
                 let permit = door.enter().unwrap();
                 let answer = runtime.block_on(served.score(job, permit)).unwrap();
-                let got: Vec<f64> = answer.queries[0].chunks.iter().map(|c| c.score.value).collect();
-                for (got, want) in got.iter().zip(want) {
-                    assert!((got - want).abs() < 1e-3, "{name} {} {key}: {got} {want}", case.id);
-                }
-                let ranks: Vec<usize> = answer.queries[0].chunks.iter().map(|c| c.rank).collect();
-                assert_eq!(ranks, rank(want), "{name} {} {key}", case.id);
+                let chunks = &answer.queries[0].chunks;
+                let got: Vec<f64> = chunks.iter().map(|c| c.score.value).collect();
+                let n: usize = chunks.iter().map(|c| c.score.n_tokens).sum();
+                let undecided: Vec<f64> = chunks
+                    .iter()
+                    .map(|c| {
+                        let tokens = c.explained.as_ref().unwrap().iter().flat_map(|t| &t.per_head);
+                        undecided(statistic, tokens, n)
+                    })
+                    .collect();
+                assert_same(&got, want, &undecided, &format!("{name} {} {key}", case.id));
+                let ranks: Vec<usize> = chunks.iter().map(|c| c.rank).collect();
+                assert_eq!(ranks, rank(&got), "{name} {} {key}", case.id);
                 for (chunk, scored) in case.chunks.iter().zip(&answer.queries[0].chunks) {
                     let tokens = scored.explained.as_ref().unwrap();
                     assert_eq!(tokens.len(), scored.score.n_tokens);
@@ -138,6 +145,30 @@ fn scoring_from_words_gives_the_reference_prompts_and_scores() {
                     assert_eq!(end, Some(chunk.text.chars().count()), "{name} {}", case.id);
                 }
             }
+        }
+    }
+}
+
+/// The share of a chunk's responses (over heads and tokens) that lie so close to breadth's floor that rows equal within
+/// 1e-5 may fall on either side of it. 0 for the other statistics, which are continuous.
+fn undecided<'a>(statistic: Statistic, responses: impl Iterator<Item = &'a f64>, n_candidates: usize) -> f64 {
+    let floor = 2.0 / n_candidates as f64;
+    let responses: Vec<&f64> = responses.collect();
+    let close = responses.iter().filter(|r| (**r - floor).abs() < 1e-5).count();
+    if statistic == Statistic::Breadth { close as f64 / responses.len().max(1) as f64 } else { 0.0 }
+}
+
+/// Scores within 1e-3, and the same ranking, but for what is undecided.
+fn assert_same(got: &[f64], want: &[f64], undecided: &[f64], what: &str) {
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((got - want).abs() < 1e-3 + undecided[i], "{what} chunk {i}: {got} {want}");
+    }
+    if undecided.iter().all(|u| *u == 0.0) {
+        return assert_eq!(rank(got), rank(want), "{what}: {got:?} {want:?}");
+    }
+    for i in 0..want.len() {
+        for j in (0..want.len()).filter(|&j| want[i] - want[j] > undecided[i] + undecided[j]) {
+            assert!(got[i] > got[j], "{what}: chunks {i} and {j} changed places, {got:?} {want:?}");
         }
     }
 }
@@ -197,19 +228,31 @@ fn rows_scores_and_rankings_equal_the_reference() {
             println!("{name} {}: rows within {}", case.id, rows.map(|r| format!("{r:.1e}")).join(", "));
             assert!(rows.iter().all(|w| *w < 1e-4), "{name} {}: {rows:?}", case.id);
             assert_eq!(case.scores.len(), 18);
+            let lens: Vec<usize> = case.spans.iter().map(|(a, b)| b - a).collect();
             let mut worst = 0f64;
             for (key, want) in &case.scores {
-                let got = scored(&read, case, key);
+                let input = score_input(&read, &lens, key);
+                let got = score(&input).unwrap();
+                let mut start = 0;
+                let mut share_undecided = vec![];
                 for (chunk, got) in got.iter().enumerate() {
-                    worst = worst.max((got.value - want[chunk]).abs());
+                    let tokens = start..start + got.n_tokens;
+                    start = tokens.end;
+                    let mut of_chunk = 0.0;
                     for (head, got) in got.heads.iter().enumerate() {
-                        worst = worst.max((got.score - case.head_scores[key][chunk][head]).abs());
+                        let responses = head_responses(&input, head).unwrap();
+                        let of_head =
+                            undecided(input.statistic, responses[tokens.clone()].iter(), responses.len());
+                        of_chunk += of_head / golden.heads.len() as f64;
+                        let apart = (got.score - case.head_scores[key][chunk][head]).abs();
+                        worst = worst.max(apart - of_head);
                     }
+                    share_undecided.push(of_chunk);
                 }
                 let values: Vec<f64> = got.iter().map(|g| g.value).collect();
-                assert_eq!(rank(&values), rank(want), "{name} {} {key}: {values:?} {want:?}", case.id);
+                assert_same(&values, want, &share_undecided, &format!("{name} {} {key}", case.id));
             }
-            println!("{name} {}: scores within {worst:.2e}", case.id);
+            println!("{name} {}: scores of heads within {worst:.2e}", case.id);
             assert!(worst < 1e-3, "{name} {}: {worst}", case.id);
         }
         assert_idle(&engine);
@@ -225,9 +268,8 @@ fn rows_apart(read: &Read4, case: &Case) -> [f64; 3] {
     ]
 }
 
-/// The scores of a case by the method `key`.
-fn scored(read: &Read4, case: &Case, key: &str) -> Vec<ChunkScore> {
-    let lens: Vec<usize> = case.spans.iter().map(|(a, b)| b - a).collect();
+/// What the method `key` scores.
+fn score_input<'a>(read: &'a Read4, chunk_lens: &'a [usize], key: &str) -> ScoreInput<'a> {
     let method = method(key);
     let control = match method.control {
         Control::QueryFree => Some(&read.control),
@@ -235,11 +277,11 @@ fn scored(read: &Read4, case: &Case, key: &str) -> Vec<ChunkScore> {
         Control::None => None,
     };
     let conditioned = &read.query[&method.read];
-    score(&ScoreInput { chunk_lens: &lens, conditioned, control, statistic: method.statistic }).unwrap()
+    ScoreInput { chunk_lens, conditioned, control, statistic: method.statistic }
 }
 
 /// What 8-bit activations cost: prints rows, scores, pairs of chunks that change places and the length of equal
-/// greedy text, against PyTorch in f32 on the same weights; and holds the errors to what was measured, with room of half again.
+/// greedy text, against PyTorch in f32 on the same weights; and holds them to about twice what was measured.
 #[test]
 fn eight_bit_activations_stay_close_to_the_reference() {
     for ((name, file), (row_limit, score_limit, pairs_limit)) in MODELS.into_iter().zip(INT8_LIMITS) {
@@ -250,8 +292,10 @@ fn eight_bit_activations_stay_close_to_the_reference() {
         for case in &golden.cases {
             let read = read_case(&engine, &golden.heads, case);
             worst_row = rows_apart(&read, case).into_iter().fold(worst_row, f64::max);
+            let lens: Vec<usize> = case.spans.iter().map(|(a, b)| b - a).collect();
             for (key, want) in &case.scores {
-                let got: Vec<f64> = scored(&read, case, key).iter().map(|s| s.value).collect();
+                let got = score(&score_input(&read, &lens, key)).unwrap();
+                let got: Vec<f64> = got.iter().map(|s| s.value).collect();
                 for (i, (a, b)) in got.iter().zip(want).enumerate() {
                     worst_score = worst_score.max((a - b).abs());
                     sum += (a - b).abs();
@@ -277,7 +321,7 @@ fn eight_bit_activations_stay_close_to_the_reference() {
 }
 
 /// Per model: largest error of a row's value, mean error of a score, share of pairs that change places.
-const INT8_LIMITS: [(f64, f64, f64); 2] = [(1.0, 1.0, 1.0), (1.0, 1.0, 1.0)];
+const INT8_LIMITS: [(f64, f64, f64); 2] = [(3e-2, 4e-3, 0.04), (4e-2, 3e-3, 0.02)];
 
 /// `last/query_free/entropy`.
 fn method(key: &str) -> Method {
