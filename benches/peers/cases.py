@@ -1,8 +1,9 @@
 """The matrix of measurements, and the order they are taken in: peers in turn within every repetition.
 
-Every repetition has token ids of its own, the same for all peers, so no prefix cache helps where it should not. Before the
-timed repetitions each case runs once untimed on each peer. All numbers are kept; report.py makes medians of them.
+Every repetition has token ids of its own, the same for all peers, so no prefix cache helps where it should not. Before
+the timed repetitions each case runs once untimed on each peer. All numbers are kept; report.py makes medians of them.
 """
+
 from dataclasses import dataclass
 
 from peer import Worker, warm_disk
@@ -16,7 +17,7 @@ class Case:
     key: str
     title: str
     command: str  # {seed} is filled in
-    kind: str     # prefill, decode, scored
+    kind: str  # prefill, decode, scored
     shape: tuple = ()
 
 
@@ -29,9 +30,12 @@ CASES = [
     Case("scored-10x256", "scored batch 10 × 256, cold", "", "scored", (10, 256)),
 ]
 # measured on qrae alone, or in processes of their own
-OTHERS = {"second": "a second query over the same chunks (with the scored cases)",
-          "capture": "capture overhead, gain of early exit", "load": "load to first token, peak memory",
-          "ceilings": "what the machine can do"}
+OTHERS = {
+    "second": "a second query over the same chunks (with the scored cases)",
+    "capture": "capture overhead, gain of early exit",
+    "load": "load to first token, peak memory",
+    "ceilings": "what the machine can do",
+}
 
 
 class Matrix:
@@ -65,7 +69,8 @@ class Matrix:
             again = worker.score(*case.shape, seed, seed + 2)
             if keep:
                 self.keep(f"second-{case.key}", "qrae", again | {"of_cold": again["seconds"] / sample["seconds"]})
-        say(f"  {case.title}: {worker.peer.name} {sample['tokens'] / sample['seconds']:.1f} tokens/s{'' if keep else ' (warm-up)'}")
+        rate, note = sample["tokens"] / sample["seconds"], "" if keep else " (warm-up)"
+        say(f"  {case.title}: {worker.peer.name} {rate:.1f} tokens/s{note}")
 
     def main(self):
         cases = [c for c in CASES if c.key in self.wanted]
@@ -107,11 +112,14 @@ class Matrix:
             return
         tokens = HEAD_AND_TAIL + 5 * (512 + AROUND_CHUNK)
         with self.start(qrae, whole_command) as whole, self.start(qrae) as early:
-            runs = [("plain", lambda s: whole.ask(f"prefill {tokens} {s}")),
-                    ("captured", lambda s: whole.ask(f"score 5 512 {s} 1 free")),
-                    ("early", lambda s: early.ask(f"score 5 512 {s} 1 free"))]
+            runs = [
+                ("plain", lambda s: whole.ask(f"prefill {tokens} {s}")),
+                ("captured", lambda s: whole.ask(f"score 5 512 {s} 1 free")),
+                ("early", lambda s: early.ask(f"score 5 512 {s} 1 free")),
+            ]
             for rep in range(-1, self.reps):
                 taken = {name: run(self.next_seed()) for name, run in self.turns(runs, rep)}
                 for name, sample in taken.items() if rep >= 0 else ():
-                    self.keep(f"capture, {name}", "qrae", sample | {"of_plain": sample["seconds"] / taken["plain"]["seconds"]})
+                    of_plain = sample["seconds"] / taken["plain"]["seconds"]
+                    self.keep(f"capture, {name}", "qrae", sample | {"of_plain": of_plain})
                 say("  capture: " + ", ".join(f"{n} {x['seconds']:.2f} s" for n, x in taken.items()))

@@ -5,6 +5,7 @@
 
 Only config and weights: the peers are given token ids. bf16 rounds the dequantised values once.
 """
+
 import os, sys
 import torch
 from transformers import AutoModelForCausalLM

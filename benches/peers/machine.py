@@ -1,9 +1,24 @@
 """Facts about the machine that the numbers depend on."""
+
 import json, os, platform, resource, subprocess, time
 from pathlib import Path
 
-FLAGS = ["avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8",
-         "asimddp", "i8mm", "bf16", "sve"]
+FLAGS = [
+    "avx2",
+    "fma",
+    "avx_vnni",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+    "asimddp",
+    "i8mm",
+    "bf16",
+    "sve",
+]
 
 
 def output(*command):
@@ -18,11 +33,19 @@ def facts():
     info = {key.strip(): value.strip() for key, value in info.items()}
     have = set((info.get("flags") or info.get("Features") or "").split())
     memory = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0]) * 1024
-    return {"cpu": f"{info.get('model name', platform.machine())} (family {info.get('cpu family', '?')} model {info.get('model', '?')})",
-            "flags": [f for f in FLAGS if f in have], "cores": os.cpu_count(), "usable_cores": len(os.sched_getaffinity(0)),
-            "virtual": "hypervisor" in have, "memory_bytes": memory, "kernel": platform.release(), "load_before": os.getloadavg()[0],
-            "date": time.strftime("%Y-%m-%d"), "rustc": output("rustc", "--version"),
-            "commit": output("git", "describe", "--always", "--dirty", "--exclude", "*")}
+    return {
+        "cpu": f"{info.get('model name', platform.machine())} (family {info.get('cpu family', '?')} model {info.get('model', '?')})",
+        "flags": [f for f in FLAGS if f in have],
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)),
+        "virtual": "hypervisor" in have,
+        "memory_bytes": memory,
+        "kernel": platform.release(),
+        "load_before": os.getloadavg()[0],
+        "date": time.strftime("%Y-%m-%d"),
+        "rustc": output("rustc", "--version"),
+        "commit": output("git", "describe", "--always", "--dirty", "--exclude", "*"),
+    }
 
 
 class Others:

@@ -1,4 +1,5 @@
 """A peer: how its process is started, and one running process that is asked for measurements."""
+
 import json, subprocess, time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from setup import Failed
 @dataclass
 class Peer:
     """A program that answers commands. `command` starts it; `suffix` is what its `score` command says besides."""
+
     name: str
     version: str
     command: list
@@ -23,8 +25,14 @@ class Worker:
     def __init__(self, peer, log, command=None):
         self.peer, self.log = peer, log
         begin = time.perf_counter()
-        self.process = subprocess.Popen([str(c) for c in command or peer.command], text=True, bufsize=1,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=open(log, "a"))
+        self.process = subprocess.Popen(
+            [str(c) for c in command or peer.command],
+            text=True,
+            bufsize=1,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=open(log, "a"),
+        )
         first = self.answer()
         self.first_wall, self.first = time.perf_counter() - begin, first["first_s"]
         peer.computes = first["computes"]

@@ -2,6 +2,7 @@
 
 Everything comes from package indexes through pip. What is there is not made again; remove the folder to start afresh.
 """
+
 import hashlib, json, os, platform, shutil, subprocess, sys, tarfile, time
 from pathlib import Path
 
@@ -38,10 +39,14 @@ class Cache:
         """Runs a command with its output in a log file."""
         say(f"{what} …")
         with open(self.log(name), "ab") as out:
-            code = subprocess.run([str(c) for c in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, **kw).returncode
+            code = subprocess.run(
+                [str(c) for c in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, **kw
+            ).returncode
         if code != 0:
             tail = self.log(name).read_text(errors="replace").splitlines()[-15:]
-            raise Failed(f"{what}: failed with status {code}\n  " + "\n  ".join(tail) + f"\nThe whole log: {self.log(name)}")
+            raise Failed(
+                f"{what}: failed with status {code}\n  " + "\n  ".join(tail) + f"\nThe whole log: {self.log(name)}"
+            )
 
     def venv(self, name, packages, what):
         """A virtual environment with `packages`; returns its Python."""
@@ -68,14 +73,32 @@ class Cache:
             download = self.root / "download"
             python = self.tools()
             # pip reads the package's metadata with its build backend, which the tools have; it builds nothing
-            self.step("llama-download", f"fetching the source of llama-cpp-python {LLAMA_PACKAGE}",
-                      [python, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "--no-binary", "llama-cpp-python",
-                       "--dest", download, f"llama-cpp-python=={LLAMA_PACKAGE}"])
+            self.step(
+                "llama-download",
+                f"fetching the source of llama-cpp-python {LLAMA_PACKAGE}",
+                [
+                    python,
+                    "-m",
+                    "pip",
+                    "download",
+                    "--no-deps",
+                    "--no-build-isolation",
+                    "--no-binary",
+                    "llama-cpp-python",
+                    "--dest",
+                    download,
+                    f"llama-cpp-python=={LLAMA_PACKAGE}",
+                ],
+            )
             archive = download / f"llama_cpp_python-{LLAMA_PACKAGE}.tar.gz"
             if hashlib.sha256(archive.read_bytes()).hexdigest() != LLAMA_SHA256:
                 raise Failed(f"{archive} is not the pinned archive (its sha256 differs); remove it and try again")
             with tarfile.open(archive) as tar:
-                tar.extractall(download, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(download)
+                (
+                    tar.extractall(download, filter="data")
+                    if hasattr(tarfile, "data_filter")
+                    else tar.extractall(download)
+                )
             (download / f"llama_cpp_python-{LLAMA_PACKAGE}").rename(folder)
         return source
 
@@ -87,21 +110,47 @@ class Cache:
         environment = os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
         cxx = {"clang": "clang++", "gcc": "g++"}[compiler]
         if compiler == "gcc":
-            say("no clang: building llama.cpp with gcc. With GCC 12, llama.cpp's AMX code stops with an illegal instruction; "
-                "on a CPU with AMX install clang")
-        self.step("llama-build", "configuring llama.cpp", [
-            tools / "cmake", "-G", "Ninja", "-S", HERE / "llama", "-B", build, "-DCMAKE_BUILD_TYPE=Release",
-            f"-DCMAKE_C_COMPILER={compiler}", f"-DCMAKE_CXX_COMPILER={cxx}", "-DGGML_NATIVE=ON", "-DGGML_OPENMP=OFF",
-            f"-DLLAMA_BUILD_COMMIT={LLAMA_COMMIT}", f"-DLLAMA_SOURCE={self.llama_source()}"], env=environment)
-        self.step("llama-build", f"building {', '.join(targets)} (minutes the first time)",
-                  [tools / "ninja", "-C", build, *targets], env=environment)
+            say(
+                "no clang: building llama.cpp with gcc. With GCC 12, llama.cpp's AMX code stops with an illegal instruction; "
+                "on a CPU with AMX install clang"
+            )
+        self.step(
+            "llama-build",
+            "configuring llama.cpp",
+            [
+                tools / "cmake",
+                "-G",
+                "Ninja",
+                "-S",
+                HERE / "llama",
+                "-B",
+                build,
+                "-DCMAKE_BUILD_TYPE=Release",
+                f"-DCMAKE_C_COMPILER={compiler}",
+                f"-DCMAKE_CXX_COMPILER={cxx}",
+                "-DGGML_NATIVE=ON",
+                "-DGGML_OPENMP=OFF",
+                f"-DLLAMA_BUILD_COMMIT={LLAMA_COMMIT}",
+                f"-DLLAMA_SOURCE={self.llama_source()}",
+            ],
+            env=environment,
+        )
+        self.step(
+            "llama-build",
+            f"building {', '.join(targets)} (minutes the first time)",
+            [tools / "ninja", "-C", build, *targets],
+            env=environment,
+        )
         return build / "bin"
 
     # ------------------------------------------------------------ ours
     def ceilings(self):
         program = self.root / f"ceilings-{cpu_key()}"
-        self.step("ceilings", "building the program that measures the machine",
-                  [c_compiler(), "-std=gnu11", "-O2", "-pthread", "-o", program, HERE / "ceilings.c"])
+        self.step(
+            "ceilings",
+            "building the program that measures the machine",
+            [c_compiler(), "-std=gnu11", "-O2", "-pthread", "-o", program, HERE / "ceilings.c"],
+        )
         return program
 
     def weights(self, python, model, dtype):
@@ -110,8 +159,11 @@ class Cache:
         if not folder.is_dir():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
-            self.step("dequantise", f"dequantising {model.name} to {dtype} for PyTorch",
-                      [python, HERE / "dequantise.py", model, partial, dtype])
+            self.step(
+                "dequantise",
+                f"dequantising {model.name} to {dtype} for PyTorch",
+                [python, HERE / "dequantise.py", model, partial, dtype],
+            )
             partial.rename(folder)
         return folder
 

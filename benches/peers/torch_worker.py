@@ -10,6 +10,7 @@
 
 What is generous to this peer: it runs no LM head when it scores, reads one position a call, and shares the prefix.
 """
+
 import json, math, sys, time
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
@@ -39,7 +40,9 @@ def token_rows(n, *seeds):
 
 class Worker:
     def __init__(self, folder, dtype, heads):
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="qrae_capture").eval()
+        self.model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation="qrae_capture"
+        ).eval()
         self.heads = heads
 
     def step(self, ids, cache=None):

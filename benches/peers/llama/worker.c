@@ -85,7 +85,7 @@ static void use_context(struct worker *w, int sequences) {
         llama_attach_threadpool(*context, w->pool, NULL);
     }
     w->context = *context;
-    llama_memory_clear(llama_get_memory(w->context), true);
+    llama_memory_clear(llama_get_memory(w->context), false);
 }
 
 // One prompt: `n` tokens of `seed`, then `tail_n` of `tail`. Returns the next token.
