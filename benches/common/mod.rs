@@ -25,7 +25,8 @@ pub(crate) struct Options {
 }
 
 /// What products of weights and activations are computed in, by [`start`].
-pub(crate) const COMPUTES: &str = "int8: weights as in the file, 8-bit activations, exact integer sums; f32 attention and KV";
+pub(crate) const COMPUTES: &str =
+    "int8: weights as in the file, 8-bit activations, exact integer sums; f32 attention and KV";
 
 /// Loads `file` and starts an engine on it.
 pub(crate) fn start(file: &Path, options: &Options) -> EngineHandle {

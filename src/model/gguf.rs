@@ -320,15 +320,22 @@ impl GgufFile {
     }
 
     fn bytes_at(&self, info: &TensorInfo) -> std::io::Result<Vec<u8>> {
+        let mut data = vec![0; info.bytes];
+        self.read_part(info, 0, &mut data)?;
+        Ok(data)
+    }
+
+    /// Reads bytes `from ..` of a tensor, as many as `to` holds.
+    pub(super) fn read_part(&self, info: &TensorInfo, from: usize, to: &mut [u8]) -> std::io::Result<()> {
         // A poisoned lock only means that another read panicked; every read seeks first.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.seek(SeekFrom::Start(info.offset))?;
-        let mut data = Vec::with_capacity(info.bytes);
-        file.by_ref().take(info.bytes as u64).read_to_end(&mut data)?;
-        if data.len() < info.bytes {
-            return Err(std::io::Error::other("the file became shorter after it was opened"));
-        }
-        Ok(data)
+        file.seek(SeekFrom::Start(info.offset + from as u64))?;
+        file.read_exact(to).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                std::io::Error::other("the file became shorter after it was opened")
+            }
+            _ => e,
+        })
     }
 
     /// The tokenizer as plain data, ready for [`Tokenizer::from_spec`](crate::text::Tokenizer::from_spec).

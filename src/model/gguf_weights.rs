@@ -2,13 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Mutex};
 
-use candle_core::{
-    Device,
-    quantized::{GgmlDType, QTensor},
-};
+use candle_core::{Device, quantized::GgmlDType};
 
 use super::{
-    gguf::GgufFile,
+    gguf::{GgufError, GgufFile, TensorInfo},
     weights::{Compute, LoadError, Weights},
 };
 use crate::ops::{
@@ -32,18 +29,21 @@ impl<'a> GgufWeights<'a> {
         Self { file, interleaved_head, compute, asked: Mutex::default() }
     }
 
-    /// A tensor whose dimensions must be `shape`, and its name in the file.
-    fn tensor(&self, name: &str, shape: &[usize]) -> Result<(String, QTensor), LoadError> {
+    /// A tensor's name in the file and its place; its dimensions must be `shape`.
+    fn find(&self, name: &str, shape: &[usize]) -> Result<(String, &TensorInfo), LoadError> {
         let ours = gguf_name(name)
             .ok_or_else(|| LoadError::key(self.file.path(), name, "has no GGUF name: this is a bug"))?;
         self.asked.lock().expect("no panic while noting a name: this is a bug").insert(ours.clone());
-        let tensor = self.file.tensor(&ours)?;
-        if tensor.shape().dims() != shape {
-            let reason =
-                format!("has shape {:?}, the file's metadata calls for {shape:?}", tensor.shape().dims());
+        let info = self.file.tensor_info(&ours);
+        let info = info.ok_or_else(|| GgufError::MissingTensor {
+            file: self.file.path().into(),
+            tensor: ours.clone(),
+        })?;
+        if info.shape != shape {
+            let reason = format!("has shape {:?}, the file's metadata calls for {shape:?}", info.shape);
             return Err(LoadError::key(self.file.path(), ours, &reason));
         }
-        Ok((ours, tensor))
+        Ok((ours, info))
     }
 
     /// The size of a head whose rows are interleaved in the tensor `ours`.
@@ -53,7 +53,8 @@ impl<'a> GgufWeights<'a> {
 
     /// The values of a tensor, row-major.
     fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
-        let (ours, tensor) = self.tensor(name, shape)?;
+        let (ours, _) = self.find(name, shape)?;
+        let tensor = self.file.tensor(&ours)?;
         let values = tensor.dequantize(&Device::Cpu).and_then(|t| t.flatten_all()?.to_vec1());
         let values: Vec<f32> = values.map_err(|e| LoadError::key(self.file.path(), &ours, &e))?;
         let Some(head) = self.interleaved(&ours) else { return Ok(values) };
@@ -118,16 +119,18 @@ fn gguf_name(name: &str) -> Option<String> {
 
 impl Weights for GgufWeights<'_> {
     fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Linear, LoadError> {
-        let (ours, tensor) = self.tensor(name, &[n, k])?;
-        let format = block_format(tensor.dtype()).filter(|_| self.compute == Compute::Int8);
+        let (ours, info) = self.find(name, &[n, k])?;
+        let format = block_format(info.dtype).filter(|_| self.compute == Compute::Int8);
         let Some(format) = format else { return Ok(Linear::new(&self.values(name, &[n, k])?, n, k)) };
-        let wrong = |e: &dyn std::fmt::Display| LoadError::key(self.file.path(), &ours, &e.to_string());
-        let bytes = tensor.data().map_err(|e| wrong(&e))?;
-        let packed = match self.interleaved(&ours) {
-            Some(head) => QuantMatrix::pack(format, &bytes, (n, k), |r| stored_row(r, head)),
-            None => QuantMatrix::pack(format, &bytes, (n, k), |r| r),
-        };
-        Ok(Linear::quantised(packed.map_err(|e| wrong(&e))?))
+        let row_bytes = k / format.len() * format.bytes();
+        // panel by panel, so that the file is never in memory a second time
+        let packed = QuantMatrix::pack(format, (n, k), |rows, to| match self.interleaved(&ours) {
+            None => self.file.read_part(info, rows.start * row_bytes, to),
+            Some(head) => rows
+                .zip(to.chunks_exact_mut(row_bytes))
+                .try_for_each(|(r, to)| self.file.read_part(info, stored_row(r, head) * row_bytes, to)),
+        });
+        Ok(Linear::quantised(packed.map_err(|e| LoadError::key(self.file.path(), &ours, &e))?))
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {

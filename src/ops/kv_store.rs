@@ -39,7 +39,7 @@ impl KvStore {
     /// # Errors
     /// When the system refuses the memory.
     pub fn new(n_layers: usize, n_blocks: usize, layout: PageLayout) -> io::Result<Self> {
-        let pool = |page: usize| Buffer::try_zeros(n_blocks.saturating_mul(page));
+        let pool = |page: usize| Buffer::try_sparse(n_blocks.saturating_mul(page));
         let layers = (0..n_layers).map(|_| Ok((pool(layout.k_page())?, pool(layout.v_page())?)));
         Ok(Self { layers: layers.collect::<io::Result<_>>()?, layout, n_blocks })
     }

@@ -80,7 +80,7 @@ impl<T: Number> Buffer<T> {
         let bytes = len.checked_mul(size_of::<T>()).and_then(|b| b.checked_next_multiple_of(LINE));
         let bytes = bytes.ok_or_else(too_much)?;
         if bytes >= LARGE {
-            let chunk = Arc::new(Chunk::new(bytes)?);
+            let chunk = Arc::new(Chunk::new(bytes, true)?);
             let start = chunk.take(bytes).ok_or_else(too_much)?;
             return Ok(Self { start: start.cast(), len, _chunk: chunk });
         }
@@ -88,20 +88,33 @@ impl<T: Number> Buffer<T> {
         if let Some((chunk, start)) = shared.upgrade().and_then(|c| c.take(bytes).map(|s| (c, s))) {
             return Ok(Self { start: start.cast(), len, _chunk: chunk });
         }
-        let chunk = Arc::new(Chunk::new(CHUNK)?);
+        let chunk = Arc::new(Chunk::new(CHUNK, true)?);
         *shared = Arc::downgrade(&chunk);
         let start = chunk.take(bytes).ok_or_else(too_much)?;
+        Ok(Self { start: start.cast(), len, _chunk: chunk })
+    }
+
+    /// As [`Self::try_zeros`], on small pages: for memory of which much may never be written.
+    ///
+    /// # Errors
+    /// When the system refuses the memory.
+    pub fn try_sparse(len: usize) -> io::Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let chunk = Arc::new(Chunk::new(bytes, false)?);
+        let start = chunk.take(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start: start.cast(), len, _chunk: chunk })
     }
 }
 
 impl Chunk {
-    fn new(bytes: usize) -> io::Result<Self> {
+    fn new(bytes: usize, huge: bool) -> io::Result<Self> {
         let padded = bytes.checked_add(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let map = MmapMut::map_anon(padded)?;
         // a wish: where there are no huge pages, small ones do
         #[cfg(target_os = "linux")]
-        drop(map.advise(memmap2::Advice::HugePage));
+        if huge {
+            drop(map.advise(memmap2::Advice::HugePage));
+        }
         let used = map.as_ptr().align_offset(PAGE);
         Ok(Self { map, used: Mutex::new(used) })
     }

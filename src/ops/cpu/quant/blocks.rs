@@ -166,10 +166,16 @@ fn nibbles(bytes: &[u8], codes: &mut [u8]) {
 }
 
 fn fifth_bits(bytes: &[u8], codes: &mut [u8]) {
-    let bits = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    for (i, code) in codes[..32].iter_mut().enumerate() {
-        *code |= ((bits >> i & 1) as u8) << 4;
+    for (codes, &byte) in codes.as_chunks_mut::<8>().0.iter_mut().zip(bytes) {
+        *codes = (u64::from_le_bytes(*codes) | spread(byte) << 4).to_le_bytes();
     }
+}
+
+/// Bit `i` of `byte` as bit 0 of byte `i`.
+#[inline(always)]
+pub(super) fn spread(byte: u8) -> u64 {
+    let one_each = (u64::from(byte) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+    ((one_each + 0x7f7f_7f7f_7f7f_7f7f | one_each) >> 7) & 0x0101_0101_0101_0101
 }
 
 /// `scales[16], codes of 2 bits[64], scale, min`.

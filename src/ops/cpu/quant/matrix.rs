@@ -5,7 +5,7 @@
 //! bytes each: what an 8-bit dot-product instruction takes. Stored are their low four bits, two vectors in one (`2s`
 //! and `2s + 2` in the low and high halves), then one plane per further bit, 64 bits per vector. Eight-bit codes are stored as they are.
 
-use std::ops::Range;
+use std::{io, ops::Range};
 
 use half::f16;
 use rayon::prelude::*;
@@ -45,8 +45,8 @@ pub fn tile_bytes(format: BlockFormat) -> usize {
     TILE * COLS / 8 * format.bits()
 }
 
-/// Why bytes are not a matrix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why there is no matrix.
+#[derive(Debug, thiserror::Error)]
 pub enum PackError {
     /// `k` is no multiple of the block length.
     #[error("rows of {k} weights cannot be made of {format:?} blocks of {}", format.len())]
@@ -56,38 +56,31 @@ pub enum PackError {
         /// The format.
         format: BlockFormat,
     },
-    /// Too few or too many bytes.
-    #[error("{n} rows of {k} {format:?} weights take {} bytes, not {found}", n * k / format.len() * format.bytes())]
-    Length {
-        /// Rows.
-        n: usize,
-        /// Weights of a row.
-        k: usize,
-        /// The format.
-        format: BlockFormat,
-        /// Bytes there are.
-        found: usize,
+    /// Its rows could not be read.
+    #[error("cannot be read: {0}")]
+    Read(#[from] std::io::Error),
+    /// A scale or minimum that is infinite or no number.
+    #[error("row {row} has a scale that is not finite; the file is damaged")]
+    NotFinite {
+        /// Row of the matrix.
+        row: usize,
     },
 }
 
 impl QuantMatrix {
-    /// Packs the blocks in `bytes`, row-major `[n, k]`; row `r` of the result is row `row(r)` of the input.
+    /// Packs an `[n, k]` matrix panel by panel; `read` writes the blocks of some rows, in order.
     ///
     /// # Errors
-    /// When the bytes are not `n` rows of `k / block` whole blocks.
+    /// When a row is not a whole number of blocks, when reading fails, or a scale is not finite.
     pub fn pack(
         format: BlockFormat,
-        bytes: &[u8],
         (n, k): (usize, usize),
-        row: impl Fn(usize) -> usize + Sync,
+        read: impl Fn(Range<usize>, &mut [u8]) -> io::Result<()> + Sync,
     ) -> Result<Self, PackError> {
         if !k.is_multiple_of(format.len()) {
             return Err(PackError::Width { k, format });
         }
         let row_bytes = k / format.len() * format.bytes();
-        if bytes.len() != n * row_bytes {
-            return Err(PackError::Length { n, k, format, found: bytes.len() });
-        }
         let panels = n.div_ceil(COLS);
         let (blocks, groups) = (k / format.len(), k / format.group());
         let factors = || Factors {
@@ -102,10 +95,14 @@ impl QuantMatrix {
             scales: factors(),
             mins: format.has_min().then(factors),
         };
-        let source = |r: usize| &bytes[row(r) * row_bytes..][..row_bytes];
-        packed.panels_mut().into_par_iter().enumerate().for_each(|(p, mut panel)| {
-            panel.fill(format, (n - p * COLS).min(COLS), |c| source(p * COLS + c));
-        });
+        let panels = packed.panels_mut().into_par_iter().enumerate();
+        panels.try_for_each_init(Vec::new, |bytes, (p, mut panel)| {
+            let rows = p * COLS..n.min((p + 1) * COLS);
+            bytes.resize(rows.len() * row_bytes, 0);
+            read(rows.clone(), bytes)?;
+            let row = panel.fill(format, bytes, row_bytes);
+            row.map_err(|row| PackError::NotFinite { row: rows.start + row })
+        })?;
         Ok(packed)
     }
 
@@ -272,14 +269,18 @@ struct PanelMut<'a> {
 }
 
 impl PanelMut<'_> {
-    /// Fills the panel from `rows` source rows; what is left over stays zero.
-    fn fill<'b>(&mut self, format: BlockFormat, rows: usize, source: impl Fn(usize) -> &'b [u8]) {
+    /// Fills the panel from the rows in `bytes`; what is left over stays zero. An error is the row of a scale that is not
+    /// finite.
+    fn fill(&mut self, format: BlockFormat, bytes: &[u8], row_bytes: usize) -> Result<(), usize> {
         let (groups, tiles) = (format.groups(), format.len() / TILE);
         let mut block = Block::empty();
         let mut words = vec![[[0u32; COLS]; TILE / 4]; tiles];
         for (b, stored) in self.codes.chunks_exact_mut(tiles * tile_bytes(format)).enumerate() {
-            for c in 0..rows {
-                format.read(&source(c)[b * format.bytes()..][..format.bytes()], &mut block);
+            for (c, row) in bytes.chunks_exact(row_bytes).enumerate() {
+                format.read(&row[b * format.bytes()..][..format.bytes()], &mut block);
+                if !(block.scale.is_finite() && block.min.is_finite()) {
+                    return Err(c);
+                }
                 for (tile, codes) in words.iter_mut().zip(block.codes.as_chunks::<TILE>().0) {
                     for (step, four) in tile.iter_mut().zip(codes.as_chunks::<4>().0) {
                         step[c] = u32::from_le_bytes(*four);
@@ -294,6 +295,7 @@ impl PanelMut<'_> {
                 store_tile(words.as_flattened(), format.bits(), stored);
             }
         }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 
 use half::f16;
 
+use super::blocks::spread;
 use super::matrix::{GroupNumbers, QuantMatrix, TILE, VECTOR, VECTORS, tile_bytes};
 use crate::ops::cpu::tile::{COLS, Isa, Vectorised};
 
@@ -79,10 +80,7 @@ impl Vectorised for Codes<'_> {
         }
         for (bit, plane) in (4..self.bits).zip(self.stored[512..].as_chunks::<128>().0) {
             for (codes, plane) in self.codes.as_flattened_mut().as_chunks_mut::<8>().0.iter_mut().zip(plane) {
-                // bit i of the plane's byte becomes bit 0 of byte i
-                let spread = (u64::from(*plane) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
-                let ones = ((spread + 0x7f7f_7f7f_7f7f_7f7f | spread) >> 7) & 0x0101_0101_0101_0101;
-                *codes = (u64::from_le_bytes(*codes) | ones << bit).to_le_bytes();
+                *codes = (u64::from_le_bytes(*codes) | spread(*plane) << bit).to_le_bytes();
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Every format against candle's reading of it, and the kernels against plain sums, on every instruction set.
 
+use std::ops::Range;
+
 use candle_core::{
     Device, Tensor,
     quantized::{GgmlDType, QTensor},
@@ -40,6 +42,23 @@ fn blocks(dtype: GgmlDType, n: usize, k: usize) -> (Vec<u8>, Vec<f32>) {
     (quantised.data().unwrap().to_vec(), read)
 }
 
+/// Packs blocks; row `r` of the matrix is row `row(r)` of `bytes`.
+fn pack(
+    format: BlockFormat,
+    bytes: &[u8],
+    (n, k): (usize, usize),
+    row: impl Fn(usize) -> usize + Sync,
+) -> QuantMatrix {
+    let row_bytes = bytes.len() / n;
+    let read = |rows: Range<usize>, to: &mut [u8]| {
+        for (r, to) in rows.zip(to.chunks_exact_mut(row_bytes)) {
+            to.copy_from_slice(&bytes[row(r) * row_bytes..][..row_bytes]);
+        }
+        Ok(())
+    };
+    QuantMatrix::pack(format, (n, k), read).unwrap()
+}
+
 fn quantise(x: &[f32], k: usize) -> QuantRows {
     let mut rows = QuantRows::default();
     rows.resize(x.len() / k, k);
@@ -72,7 +91,7 @@ fn every_format_reads_as_candle_reads_it() {
         let (n, k) = (37, 768);
         let (bytes, want) = blocks(dtype, n, k);
         // rows in another order, as Llama's q and k need
-        let matrix = QuantMatrix::pack(format, &bytes, (n, k), |r| (r + 5) % n).unwrap();
+        let matrix = pack(format, &bytes, (n, k), |r| (r + 5) % n);
         let mut row = vec![0f32; k];
         for r in 0..n {
             matrix.copy_row(r, &mut row);
@@ -92,7 +111,7 @@ fn products_equal_plain_sums() {
     for (format, dtype) in FORMATS {
         for (m, n, k) in [(1, 32, 256), (7, 70, 768), (13, 5, 1280)] {
             let (bytes, _) = blocks(dtype, n, k);
-            let matrix = QuantMatrix::pack(format, &bytes, (n, k), |r| r).unwrap();
+            let matrix = pack(format, &bytes, (n, k), |r| r);
             let (x, bias) = (values(m * k, 3), values(n, 4));
             let rows = quantise(&x, k);
             let mut weights = vec![0f32; n * k];
@@ -129,7 +148,7 @@ fn a_row_is_the_same_bits_alone_in_company_on_any_threads_and_any_isa() {
     for (format, dtype) in FORMATS {
         let (m, n, k) = (205, 100, 768);
         let (bytes, _) = blocks(dtype, n, k);
-        let weight = Weight::Quant(QuantMatrix::pack(format, &bytes, (n, k), |r| r).unwrap());
+        let weight = Weight::Quant(pack(format, &bytes, (n, k), |r| r));
         let x = values(m * k, 3);
         let whole = product(&Cpu::new(1), &weight, &x);
         for isa in Isa::available() {
@@ -151,7 +170,7 @@ fn a_row_is_the_same_bits_alone_in_company_on_any_threads_and_any_isa() {
 #[test]
 fn what_is_no_number_stays_so_in_its_row_only() {
     let (bytes, _) = blocks(GgmlDType::Q5_0, 40, 64);
-    let weight = Weight::Quant(QuantMatrix::pack(BlockFormat::Q5_0, &bytes, (40, 64), |r| r).unwrap());
+    let weight = Weight::Quant(pack(BlockFormat::Q5_0, &bytes, (40, 64), |r| r));
     let mut x = values(3 * 64, 3);
     x[64 + 40] = f32::INFINITY;
     for isa in Isa::available() {
@@ -163,10 +182,20 @@ fn what_is_no_number_stays_so_in_its_row_only() {
 
 #[test]
 fn bytes_that_are_no_matrix_are_refused() {
-    let pack =
-        |format, bytes: usize, n, k| QuantMatrix::pack(format, &vec![0; bytes], (n, k), |r| r).map(drop);
-    assert_eq!(pack(BlockFormat::Q4K, 0, 3, 96), Err(PackError::Width { k: 96, format: BlockFormat::Q4K }));
-    let short = PackError::Length { n: 2, k: 64, format: BlockFormat::Q8_0, found: 135 };
-    assert_eq!(short.to_string(), "2 rows of 64 Q8_0 weights take 136 bytes, not 135");
-    assert_eq!(pack(BlockFormat::Q8_0, 135, 2, 64), Err(short));
+    let none = |format, n, k| QuantMatrix::pack(format, (n, k), |_, _| Ok(())).map(drop).unwrap_err();
+    let width = none(BlockFormat::Q4K, 3, 96).to_string();
+    assert_eq!(width, "rows of 96 weights cannot be made of Q4K blocks of 256");
+    let (mut bytes, _) = blocks(GgmlDType::Q8_0, 40, 64);
+    let fill = |bytes: &[u8]| {
+        let read = |rows: Range<usize>, to: &mut [u8]| {
+            to.copy_from_slice(&bytes[rows.start * 68..][..to.len()]);
+            Ok(())
+        };
+        QuantMatrix::pack(BlockFormat::Q8_0, (40, 64), read).map(drop)
+    };
+    assert!(fill(&bytes).is_ok());
+    bytes[35 * 68 + 34..][..2].copy_from_slice(&half::f16::INFINITY.to_le_bytes());
+    assert!(matches!(fill(&bytes), Err(PackError::NotFinite { row: 35 })));
+    let refused = QuantMatrix::pack(BlockFormat::Q8_0, (40, 64), |_, _| Err(std::io::Error::other("gone")));
+    assert_eq!(refused.map(drop).unwrap_err().to_string(), "cannot be read: gone");
 }
