@@ -1,4 +1,4 @@
-//! The 8-bit dot kernels: rows of quantised activations against a [`Slice`] of a panel.
+//! The 8-bit dot kernels: rows of quantised activations against an [`Expanded`] slice of a panel.
 //!
 //! Every output element is one chain over the groups of the weights, in order: with `t` the exact integer
 //! `Σ (code - zero) · activation` of a group, `s = scale · activation scale` and, where there is a minimum,
@@ -13,7 +13,7 @@
 use super::{
     matrix::{TILE, VECTORS},
     rows::{QuantRows, SUM},
-    slice::Slice,
+    slice::Expanded,
 };
 use crate::ops::cpu::tile::{COLS, Isa, Vectorised};
 
@@ -52,7 +52,7 @@ pub(super) struct Out {
 /// `out` is as it says for `a.rows` rows; `a` names rows and tiles that exist, at most [`ROWS`] rows and as many
 /// tiles as `b` holds.
 #[allow(unsafe_code)]
-pub(super) unsafe fn dot(isa: Isa, a: Left<'_>, b: &Slice, shape: Shape, out: Out) {
+pub(super) unsafe fn dot(isa: Isa, a: Left<'_>, b: Expanded<'_>, shape: Shape, out: Out) {
     #[cfg(target_arch = "x86_64")]
     if isa.has_vnni() {
         macro_rules! rows {
@@ -88,7 +88,7 @@ pub(super) unsafe fn dot(isa: Isa, a: Left<'_>, b: &Slice, shape: Shape, out: Ou
 /// The formula, one row at a time.
 struct OneRow<'a> {
     a: Left<'a>,
-    b: &'a Slice,
+    b: Expanded<'a>,
     shape: Shape,
     y: &'a mut [f32; COLS],
 }
@@ -138,7 +138,7 @@ impl Vectorised for OneRow<'_> {
 #[allow(unsafe_code)]
 unsafe fn avx512<const R: usize, const GROUP16: bool, const MINS: bool>(
     a: Left<'_>,
-    b: &Slice,
+    b: Expanded<'_>,
     zero: u8,
     out: Out,
 ) {

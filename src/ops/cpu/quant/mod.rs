@@ -4,6 +4,8 @@ pub mod blocks;
 mod dot;
 pub mod matrix;
 pub mod rows;
+#[cfg(target_arch = "x86_64")]
+mod single;
 mod slice;
 
 pub use blocks::BlockFormat;
@@ -39,18 +41,24 @@ impl QuantMatrix {
         c_stride: usize,
     ) {
         assert!(x.k() == self.k() && first + rows <= x.rows(), "rows {first} + {rows}: this is a bug");
+        #[cfg(target_arch = "x86_64")]
+        if rows == 1 && isa.has_vnni() {
+            // SAFETY: the processor has the features; the row exists by the assertion; 32 values by the caller's promise.
+            unsafe { single::add_row(self, x, first, p, c) };
+            return;
+        }
         let format = self.format();
         let shape = Shape { group16: format.group() == 16, mins: format.has_min(), zero: format.zero() };
         SCRATCH.with_borrow_mut(|slice| {
             for tile in (0..self.k() / TILE).step_by(SLICE) {
                 let tiles = SLICE.min(self.k() / TILE - tile);
-                slice.expand(isa, self, p, tile, tiles);
+                let expanded = slice.expand(isa, self, p, tile, tiles);
                 for row in (0..rows).step_by(ROWS) {
                     let a = Left { x, row: first + row, rows: ROWS.min(rows - row), tile, tiles };
                     // SAFETY: the rows of X exist by the assertion, those of C by the caller's promise.
                     unsafe {
                         let out = Out { to: c.add(row * c_stride), stride: c_stride };
-                        dot(isa, a, slice, shape, out);
+                        dot(isa, a, expanded, shape, out);
                     }
                 }
             }

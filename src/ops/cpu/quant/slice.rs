@@ -12,15 +12,24 @@ use crate::ops::cpu::tile::{COLS, Isa, Vectorised};
 /// Tiles of a slice: 512 inputs of 32 outputs, 16 KiB of codes.
 pub(super) const SLICE: usize = 16;
 
-/// See the module.
+/// Memory for one.
 #[repr(C, align(64))]
 pub(super) struct Slice {
-    /// `[tiles][16 vectors][64]`; vector `2s + h` of a tile: inputs `4s ..`, outputs `16h ..`.
-    pub(super) codes: [[[u8; VECTOR]; VECTORS]; SLICE],
+    codes: [[[u8; VECTOR]; VECTORS]; SLICE],
+    scales: [[f32; COLS]; 2 * SLICE],
+    mins: [[f32; COLS]; 2 * SLICE],
+}
+
+/// What the dot kernels read; all of it aligned to 64 bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Expanded<'a> {
+    /// `[tiles][16 vectors][64]`; vector `2s + h` of a tile: inputs `4s ..`, outputs `16h ..`. Codes of 8 bits are read
+    /// where the matrix has them.
+    pub(super) codes: &'a [[[u8; VECTOR]; VECTORS]],
     /// `[groups][32 outputs]`: two groups per tile where groups are of 16 inputs, else one.
-    pub(super) scales: [[f32; COLS]; 2 * SLICE],
+    pub(super) scales: &'a [[f32; COLS]; 2 * SLICE],
     /// As `scales`; only for formats that have minima.
-    pub(super) mins: [[f32; COLS]; 2 * SLICE],
+    pub(super) mins: &'a [[f32; COLS]; 2 * SLICE],
 }
 
 impl Slice {
@@ -33,9 +42,33 @@ impl Slice {
     }
 
     /// Expands tiles `from .. from + tiles` of panel `p`.
-    pub(super) fn expand(&mut self, isa: Isa, m: &QuantMatrix, p: usize, from: usize, tiles: usize) {
-        let (bytes, bits) = (tile_bytes(m.format()), m.format().bits());
+    pub(super) fn expand<'a>(
+        &'a mut self,
+        isa: Isa,
+        m: &'a QuantMatrix,
+        p: usize,
+        from: usize,
+        tiles: usize,
+    ) -> Expanded<'a> {
+        let per_tile = TILE / m.format().group();
+        let groups = from * per_tile..(from + tiles) * per_tile;
+        numbers(isa, m.scales(p, groups.clone()), &mut self.scales);
+        if let Some(mins) = m.mins(p, groups) {
+            numbers(isa, mins, &mut self.mins);
+        }
+        let bytes = tile_bytes(m.format());
         let stored = &m.tiles(p, from)[..tiles * bytes];
+        let codes = if m.format().bits() == 8 {
+            stored.as_chunks::<VECTOR>().0.as_chunks().0
+        } else {
+            self.codes(isa, stored, m.format().bits());
+            &self.codes[..tiles]
+        };
+        Expanded { codes, scales: &self.scales, mins: &self.mins }
+    }
+
+    fn codes(&mut self, isa: Isa, stored: &[u8], bits: usize) {
+        let bytes = TILE * COLS / 8 * bits;
         for (stored, codes) in stored.chunks_exact(bytes).zip(&mut self.codes) {
             #[cfg(target_arch = "x86_64")]
             if isa.has_avx512() {
@@ -47,12 +80,6 @@ impl Slice {
                 continue;
             }
             isa.run(Codes { stored, bits, codes });
-        }
-        let per_tile = TILE / m.format().group();
-        let groups = from * per_tile..(from + tiles) * per_tile;
-        numbers(isa, m.scales(p, groups.clone()), &mut self.scales);
-        if let Some(mins) = m.mins(p, groups) {
-            numbers(isa, mins, &mut self.mins);
         }
     }
 }
@@ -68,10 +95,6 @@ impl Vectorised for Codes<'_> {
     #[inline(always)]
     fn run(self) {
         let stored = self.stored.as_chunks::<VECTOR>().0;
-        if self.bits == 8 {
-            self.codes.copy_from_slice(stored);
-            return;
-        }
         for (v, to) in self.codes.iter_mut().enumerate() {
             let (from, high) = (&stored[v / 4 * 2 + v % 2], v % 4 >= 2);
             for (to, from) in to.iter_mut().zip(from) {
@@ -171,7 +194,7 @@ fn finite_f16(x: f16) -> f32 {
 /// One tile with 512-bit vectors: the further bits of a code are masks of byte lanes.
 ///
 /// # Safety
-/// Needs AVX-512F and BW; `stored` holds a tile of `bits` bits.
+/// Needs AVX-512F and BW; `stored` holds a tile of `bits` bits, fewer than 8.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw")]
 #[allow(unsafe_code)]
@@ -180,17 +203,11 @@ unsafe fn expand_avx512(stored: &[u8], bits: usize, codes: &mut [[u8; VECTOR]; V
         _mm512_and_si512, _mm512_loadu_si512, _mm512_mask_add_epi8, _mm512_set1_epi8, _mm512_srli_epi16,
         _mm512_store_si512,
     };
-    // SAFETY: a tile is 512 bytes of low bits and 128 per further bit, or 1024 bytes; `codes` is 1024 bytes, aligned
+    // SAFETY: a tile is 512 bytes of low bits and 128 per further bit; `codes` is 1024 bytes, aligned
     // to 64 as a part of `Slice`.
     unsafe {
         let from = stored.as_ptr();
         let to = codes.as_mut_ptr();
-        if bits == 8 {
-            for v in 0..VECTORS {
-                _mm512_store_si512(to.add(v).cast(), _mm512_loadu_si512(from.add(v * VECTOR).cast()));
-            }
-            return;
-        }
         let low = _mm512_set1_epi8(0xf);
         let planes = from.add(512).cast::<u64>();
         for v in 0..VECTORS / 2 {
