@@ -15,11 +15,10 @@ use super::{
     workspace::{Angles, Workspace},
 };
 use crate::ops::{
-    Activations, AttentionItem, Cpu, KvStore, Linear, OpError, Slot,
+    Activations, AttentionItem, Cpu, Keep, KvStore, Linear, OpError, Slot,
     linear::{Output, forward},
     norm::{rms_norm, rms_norm_in_place},
     rope::rotate,
-    swiglu::swiglu,
 };
 
 /// A dense decoder with its weights.
@@ -76,13 +75,17 @@ impl DenseDecoder {
         let output = (!spec.tied).then(|| weights.matrix("lm_head.weight", vocab, hidden)).transpose()?;
         let final_norm = weights.vector("model.norm.weight", hidden)?;
         let angles = Angles::new(&spec);
-        let any = |pick: fn(&Layer) -> &Linear| layers.iter().any(|l| pick(l).is_quantised());
+        let keep_for = |pick: fn(&Layer) -> &Linear| Keep::for_maps(layers.iter().map(pick));
+        let qkv = Keep::for_maps(layers.iter().flat_map(|l| [&l.q, &l.k, &l.v]));
+        let gate_up = Keep::for_maps(layers.iter().flat_map(|l| [&l.gate, &l.up]));
         let workspace = Workspace {
-            normed: Activations::new(hidden, any(|l| &l.q) || any(|l| &l.k) || any(|l| &l.v)),
-            attended: Activations::new(spec.n_heads * spec.head_dim, any(|l| &l.o)),
-            mlp_normed: Activations::new(hidden, any(|l| &l.gate) || any(|l| &l.up)),
-            inner: Activations::new(spec.intermediate, any(|l| &l.down)),
-            last: Activations::new(hidden, output.as_ref().unwrap_or(&embedding).is_quantised()),
+            // the read rows of a layer are picked from it
+            normed: Activations::new(hidden, qkv.and_rows()),
+            // attention writes it as a whole
+            attended: Activations::new(spec.n_heads * spec.head_dim, keep_for(|l| &l.o).and_rows()),
+            mlp_normed: Activations::new(hidden, gate_up),
+            inner: Activations::new(spec.intermediate, keep_for(|l| &l.down)),
+            last: Activations::new(hidden, Keep::for_maps([output.as_ref().unwrap_or(&embedding)])),
             ..Workspace::default()
         };
         let net = Net { spec, embedding, layers, final_norm, output, angles };
@@ -146,12 +149,7 @@ impl Net {
 
     fn mlp(&self, layer: &Layer, ws: &mut Workspace, cpu: &Cpu, rows: usize) {
         self.norm(cpu, &ws.hidden, rows, &layer.mlp_norm, &mut ws.mlp_normed);
-        let both = [Output::set(&layer.gate, &mut ws.gate), Output::set(&layer.up, &mut ws.up)];
-        forward(cpu, &ws.mlp_normed, both);
-        let (gate, up, n) = (&ws.gate, &ws.up, self.spec.intermediate);
-        ws.inner.fill(cpu, rows, |r, row| {
-            swiglu(cpu.isa(), &gate[r * n..][..n], &up[r * n..][..n], row);
-        });
+        ws.inner.fill_gated(cpu, &ws.mlp_normed, &layer.gate, &layer.up);
         forward(cpu, &ws.inner, [Output { linear: &layer.down, y: &mut ws.hidden, onto: true }]);
     }
 
@@ -169,7 +167,7 @@ impl Net {
             return;
         }
         let (layer, head_dim) = (&self.layers[l], self.spec.head_dim);
-        let (mut x, mut q) = (Activations::new(self.spec.hidden, layer.q.is_quantised()), Vec::new());
+        let (mut x, mut q) = (Activations::new(self.spec.hidden, Keep::for_maps([&layer.q])), Vec::new());
         let from = ws.normed.rows();
         x.fill(pass.cpu, rows.len(), |r, row| {
             row.copy_from_slice(&from[rows[r] * self.spec.hidden..][..self.spec.hidden]);

@@ -1,7 +1,7 @@
 //! The rows of a pass between its kernels, kept from pass to pass so that a layer allocates nothing.
 
 use super::spec::DecoderSpec;
-use crate::ops::Activations;
+use crate::ops::{Activations, Keep};
 
 /// Buffers of one decoder. Names say what is in them after the step of the layer that writes them.
 pub(super) struct Workspace {
@@ -18,8 +18,6 @@ pub(super) struct Workspace {
     pub(super) attended: Activations,
     /// Input of gate and up.
     pub(super) mlp_normed: Activations,
-    pub(super) gate: Vec<f32>,
-    pub(super) up: Vec<f32>,
     /// Input of down.
     pub(super) inner: Activations,
     /// Input of the output matrix.
@@ -29,7 +27,7 @@ pub(super) struct Workspace {
 
 impl Default for Workspace {
     fn default() -> Self {
-        let none = || Activations::new(1, false);
+        let none = || Activations::new(1, Keep::Rows);
         Self {
             hidden: Vec::new(),
             cos_sin: Vec::new(),
@@ -39,8 +37,6 @@ impl Default for Workspace {
             v: Vec::new(),
             attended: none(),
             mlp_normed: none(),
-            gate: Vec::new(),
-            up: Vec::new(),
             inner: none(),
             last: none(),
             logits: Vec::new(),

@@ -48,6 +48,11 @@ impl Linear {
         self.weight.n()
     }
 
+    /// The matrix.
+    pub(super) fn weight(&self) -> &Weight {
+        &self.weight
+    }
+
     /// The map reads 8-bit rows.
     #[must_use]
     pub fn is_quantised(&self) -> bool {

@@ -11,9 +11,8 @@ pub mod linear;
 pub mod norm;
 pub mod reference;
 pub mod rope;
-pub mod swiglu;
 
-pub use activations::Activations;
+pub use activations::{Activations, Keep};
 pub use attn_rows::RowQuery;
 pub use cpu::{
     Cpu,

@@ -20,6 +20,6 @@ pub mod tile;
 
 pub use context::Cpu;
 pub use gemm::PackedMatrix;
-pub use product::{Inputs, Product, Weight, multiply};
+pub use product::{Inputs, Product, Weight, gated, multiply};
 pub use quant::{QuantMatrix, QuantRows};
 pub use tile::Isa;

@@ -94,6 +94,26 @@ impl Slots<'_> {
     }
 }
 
+impl Slots<'_> {
+    /// Quantises group `g` of row `r`.
+    ///
+    /// # Safety
+    /// Nobody else fills this group at the same time.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn fill_group(&self, isa: Isa, r: usize, g: usize, x: &[f32; GROUP]) {
+        let at = r * (self.k / GROUP) + g;
+        // SAFETY: these are the parts of one group, which is this task's by the caller's promise.
+        let (codes, scales, minus_sums) = unsafe {
+            (
+                self.codes.part(at * GROUP, GROUP),
+                self.scales.part(at, 1),
+                self.minus_sums.part(at * (GROUP / SUM), GROUP / SUM),
+            )
+        };
+        isa.run(Fill { x, codes, scales, minus_sums });
+    }
+}
+
 struct Fill<'a> {
     x: &'a [f32],
     codes: &'a mut [i8],
