@@ -1,5 +1,7 @@
 //! Matrix products with quantised weights: 8-bit activations, integer dot products, weights as small as in the file.
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub(super) mod amx;
 pub mod blocks;
 mod dot;
 pub mod matrix;
@@ -41,10 +43,19 @@ impl QuantMatrix {
         assert!(x.k() == self.k() && first + rows <= x.rows(), "rows {first} + {rows}: this is a bug");
         let format = self.format();
         let shape = Shape { group16: format.group() == 16, mins: format.has_min(), zero: format.zero() };
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        let amx = amx::Tiles::configure(isa, rows, shape);
         SCRATCH.with_borrow_mut(|slice| {
             for tile in (0..self.k() / TILE).step_by(SLICE) {
                 let tiles = SLICE.min(self.k() / TILE - tile);
                 slice.expand(isa, self, p, tile, tiles);
+                #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+                if let Some(amx) = &amx {
+                    let a = Left { x, row: first, rows, tile, tiles };
+                    // SAFETY: as below.
+                    unsafe { amx.dot(a, slice, Out { to: c, stride: c_stride }) };
+                    continue;
+                }
                 for row in (0..rows).step_by(ROWS) {
                     let a = Left { x, row: first + row, rows: ROWS.min(rows - row), tile, tiles };
                     // SAFETY: the rows of X exist by the assertion, those of C by the caller's promise.
