@@ -13,13 +13,14 @@
 //! All strips of a call have tiles of one shape, so tiles are configured once and released at the end; released
 //! tiles cost the system nothing when it switches threads. There are no tiles for a few rows ([`MIN_ROWS`]).
 //!
-//! **Not measured: no processor with AMX has run this.** What published numbers allow (a product of 16 rows every
-//! 16 cycles, with codes of 64 inputs at full use; loads of 16 rows in 8, stores in 16 cycles; two vector
-//! operations and one 64-byte store per cycle): a group of 32 inputs, 32 rows and 32 outputs takes 64 cycles of the
-//! tile unit, which a group of 32 inputs fills by half; 96 of the store port (64 for the sums, 32 for `y`); and 128 of
-//! the vector units (convert, multiply, add, correct: 4 · 64 operations). So at best 256 multiply-adds per cycle, a
-//! quarter of the peak of 1024, where `dot.rs` gets some 85 of the 128 of AVX-512 VNNI; with groups of 16 an eighth
-//! of the peak. More would need weights whose scales reach further.
+//! **Not measured: no processor with AMX has run this.** What published numbers allow: the tile unit multiplies a row
+//! of activations per cycle, 16 cycles for a tile, by codes of up to 64 inputs; loading a tile's row takes half a cycle,
+//! storing it one; a core does two vector operations, two loads and a store of 64 bytes per cycle. Then a group of 32
+//! inputs with 32 rows and 32 outputs takes 64 cycles of the tile unit, which it fills by half; 96 of the stores (64 for
+//! the sums, 32 for `y`); 128 of the vector units (convert, multiply, add, correct for zero or minimum: 4 · 64);
+//! 136 of the loads. At best that is 240 multiply-adds per cycle, a quarter of the peak of 1024; with groups of 16
+//! inputs an eighth. By the same count `dot.rs` gets 85 (of 128), and 68 with groups of 16. It is the scales that
+//! cost: integers over longer groups would come nearer to the peak.
 //!
 //! Knows slices and rows, no matrices. Tests: `tests/amx/`, on any processor with AVX-512 VNNI, through an emulator of
 //! the tile instructions; and [`agrees`], which runs before AMX is ever used.
@@ -221,28 +222,30 @@ impl Buffer {
             _mm512_add_epi32, _mm512_cvtepi32_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_load_ps,
             _mm512_load_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_store_ps,
         };
-        for r in 0..rows {
-            let (y, terms) = (&mut self.y[r], &self.terms[r]);
-            for first in [0, 16] {
-                // SAFETY: 16 of 32 outputs from 0 or 16 on, in rows that are aligned to 64.
-                #[allow(unsafe_code)]
-                unsafe {
-                    let mut sum = _mm512_load_ps(y.as_ptr().add(first));
-                    for (sums, g) in self.sums[half].iter().zip(batch.clone()) {
-                        let mut t = _mm512_load_si512(sums[r].as_ptr().add(first).cast());
+        assert!(rows <= STRIP && batch.end <= GROUPS, "{rows} rows, groups {batch:?}: this is a bug");
+        for (r, (y, terms)) in self.y.iter_mut().zip(&self.terms).enumerate().take(rows) {
+            // SAFETY: always 16 of 32 numbers, from 0 or 16 on, in rows that are aligned to 64.
+            #[allow(unsafe_code)]
+            unsafe {
+                let mut sum = [_mm512_load_ps(y.as_ptr()), _mm512_load_ps(y.as_ptr().add(16))];
+                for (sums, g) in self.sums[half].iter().zip(batch.clone()) {
+                    let scale = _mm512_set1_ps(terms.scales[g]);
+                    let (zero, minus) = (_mm512_set1_epi32(terms.zeros[g]), _mm512_set1_ps(terms.minus[g]));
+                    for (sum, at) in sum.iter_mut().zip([0, 16]) {
+                        let mut t = _mm512_load_si512(sums[r].as_ptr().add(at).cast());
                         if ZERO {
-                            t = _mm512_add_epi32(t, _mm512_set1_epi32(terms.zeros[g]));
+                            t = _mm512_add_epi32(t, zero);
                         }
-                        let scale = _mm512_load_ps(b.scales[g].as_ptr().add(first));
-                        let scale = _mm512_mul_ps(scale, _mm512_set1_ps(terms.scales[g]));
-                        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t), scale, sum);
+                        let scale = _mm512_mul_ps(_mm512_load_ps(b.scales[g].as_ptr().add(at)), scale);
+                        *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t), scale, *sum);
                         if MINS {
-                            let min = _mm512_load_ps(b.mins[g].as_ptr().add(first));
-                            sum = _mm512_fnmadd_ps(min, _mm512_set1_ps(terms.minus[g]), sum);
+                            let min = _mm512_load_ps(b.mins[g].as_ptr().add(at));
+                            *sum = _mm512_fnmadd_ps(min, minus, *sum);
                         }
                     }
-                    _mm512_store_ps(y.as_mut_ptr().add(first), sum);
                 }
+                _mm512_store_ps(y.as_mut_ptr(), sum[0]);
+                _mm512_store_ps(y.as_mut_ptr().add(16), sum[1]);
             }
         }
     }
