@@ -122,7 +122,7 @@ impl Weights for GgufWeights<'_> {
         let (ours, info) = self.find(name, &[n, k])?;
         let format = block_format(info.dtype).filter(|_| self.compute == Compute::Int8);
         let Some(format) = format else { return Ok(Linear::new(&self.values(name, &[n, k])?, n, k)) };
-        let row_bytes = k / format.len() * format.bytes();
+        let row_bytes = k / format.weights() * format.bytes();
         // panel by panel, so that the file is never in memory a second time
         let packed = QuantMatrix::pack(format, (n, k), |rows, to| match self.interleaved(&ours) {
             None => self.file.read_part(info, rows.start * row_bytes, to),

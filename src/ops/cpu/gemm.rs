@@ -65,9 +65,9 @@ impl PackedMatrix {
     /// Adds `X [m, k]` times panel `p` to `m` rows of 32 values.
     ///
     /// # Safety
-    /// `c` points at `m` rows of 32 values, `c_stride` apart, that no other thread touches.
+    /// `c` points at `m` rows of 32 values that no other thread touches.
     #[allow(unsafe_code)]
-    pub(super) unsafe fn add_panel(&self, isa: Isa, x: &[f32], p: usize, c: *mut f32, c_stride: usize) {
+    pub(super) unsafe fn add_panel(&self, isa: Isa, x: &[f32], p: usize, c: *mut f32) {
         let k = self.k;
         let panel = &self.data[p * COLS * k..][..COLS * k];
         let m = x.len().checked_div(k).unwrap_or(0);
@@ -77,8 +77,8 @@ impl PackedMatrix {
                 let a = Lhs { data: &x[row * k + from..], stride: k, rows: ROWS.min(m - row), len };
                 // SAFETY: rows row..row + a.rows of X and C exist; the panel holds k rows of 32.
                 unsafe {
-                    let (b, c) = (panel.as_ptr().add(from * COLS), c.add(row * c_stride));
-                    tile_unchecked(isa, a, b, c, c_stride, Start::FromC);
+                    let (b, c) = (panel.as_ptr().add(from * COLS), c.add(row * COLS));
+                    tile_unchecked(isa, a, b, c, COLS, Start::FromC);
                 }
             }
         }

@@ -73,11 +73,11 @@ impl Weight {
             match self {
                 Self::F32(w) => {
                     let x = &x.rows[rows.first * w.k()..][..rows.len * w.k()];
-                    w.add_panel(isa, x, p, c, COLS);
+                    w.add_panel(isa, x, p, c);
                 }
                 Self::Quant(w) => {
                     let x = x.quant.expect("rows quantised for a quantised matrix: this is a bug");
-                    w.add_panel(isa, x, (rows.first, rows.len), p, c, COLS);
+                    w.add_panel(isa, x, (rows.first, rows.len), p, c);
                 }
             }
         }

@@ -13,7 +13,11 @@ pub const ROWS: usize = 12;
 
 /// Which instruction set a kernel may use. Only what this processor has can be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Isa(Kind);
+pub struct Isa {
+    kind: Kind,
+    /// Intel's tile registers as well, beside [`Kind::Avx512Vnni`]: only the quantised products know them.
+    amx: bool,
+}
 
 /// The instruction sets by name, for kernels that are written once per set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,42 +49,69 @@ impl Isa {
         *ISA.get_or_init(|| Self::available()[0])
     }
 
+    const fn of(kind: Kind) -> Self {
+        Self { kind, amx: false }
+    }
+
+    /// What every processor has: the slow twin of the others.
+    pub(crate) const PORTABLE: Self = Self::of(Kind::Portable);
+
     /// All that this processor has, best first.
     #[must_use]
     pub fn available() -> Vec<Self> {
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-            if avx512 && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("fma") {
-                all.push(Self(Kind::Avx512Vnni));
+            #[cfg(target_os = "linux")]
+            all.extend(super::quant::amx::detect());
+            if processor_has_vnni() {
+                all.push(Self::of(Kind::Avx512Vnni));
             }
-            if avx512 && is_x86_feature_detected!("fma") {
-                all.push(Self(Kind::Avx512));
+            if processor_has_avx512() {
+                all.push(Self::of(Kind::Avx512));
             }
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                all.push(Self(Kind::Avx2));
+                all.push(Self::of(Kind::Avx2));
             }
         }
-        all.push(Self(Kind::Portable));
+        all.push(Self::PORTABLE);
         all
     }
 
-    /// Which one it is; only what the processor has is ever named.
+    /// AMX with AVX-512 VNNI, on the caller's word instead of CPUID's: for systems that emulate AMX. None when the
+    /// processor has no AVX-512 VNNI, or when AMX fails the test that it has to pass in [`Self::available`] too.
+    ///
+    /// # Safety
+    /// AMX-TILE and AMX-INT8 instructions can be executed in every thread of this process.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn assume_amx() -> Option<Self> {
+        let isa = Self { kind: Kind::Avx512Vnni, amx: true };
+        (processor_has_vnni() && super::quant::amx::agrees(isa)).then_some(isa)
+    }
+
+    /// Which vectors; only what the processor has is ever named.
     pub(crate) fn kind(self) -> Kind {
-        self.0
+        self.kind
     }
 
     /// AVX-512 F and BW.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_avx512(self) -> bool {
-        matches!(self.0, Kind::Avx512 | Kind::Avx512Vnni)
+        matches!(self.kind, Kind::Avx512 | Kind::Avx512Vnni)
     }
 
     /// AVX-512 F, BW and VNNI.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_vnni(self) -> bool {
-        self.0 == Kind::Avx512Vnni
+        self.kind == Kind::Avx512Vnni
+    }
+
+    /// AMX-TILE and AMX-INT8, and all of [`Self::has_vnni`].
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    pub(crate) fn has_amx(self) -> bool {
+        self.amx
     }
 
     /// Runs `work` compiled for this instruction set. The operations are the same on each, and so are the bits.
@@ -88,7 +119,7 @@ impl Isa {
         // SAFETY: an `Isa` is only made for what the processor has.
         #[allow(unsafe_code)]
         unsafe {
-            match self.0 {
+            match self.kind {
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx512Vnni | Kind::Avx512 => run_avx512(work),
                 #[cfg(target_arch = "x86_64")]
@@ -97,6 +128,18 @@ impl Isa {
             }
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn processor_has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("fma")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn processor_has_vnni() -> bool {
+    processor_has_avx512() && is_x86_feature_detected!("avx512vnni")
 }
 
 /// # Safety
@@ -193,7 +236,7 @@ pub(crate) unsafe fn tile_unchecked(
     }
     // SAFETY: the caller's promise; an `Isa` is only made for what the processor has.
     unsafe {
-        match isa.0 {
+        match isa.kind {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Vnni | Kind::Avx512 => rows!(avx512),
             #[cfg(target_arch = "x86_64")]

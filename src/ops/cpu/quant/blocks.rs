@@ -22,7 +22,7 @@ pub enum BlockFormat {
     Q6K,
 }
 
-/// One block, decoded. Only the first [`BlockFormat::len`] codes and [`BlockFormat::groups`] factors mean something.
+/// One block, decoded. Only the first [`BlockFormat::weights`] codes and [`BlockFormat::groups`] factors mean something.
 #[derive(Clone, Debug)]
 pub struct Block {
     /// The codes, in order.
@@ -48,7 +48,7 @@ impl Block {
 impl BlockFormat {
     /// Weights in a block.
     #[must_use]
-    pub fn len(self) -> usize {
+    pub fn weights(self) -> usize {
         if self.has_factors() { 256 } else { 32 }
     }
 
@@ -89,7 +89,7 @@ impl BlockFormat {
     /// Scale groups in a block.
     #[must_use]
     pub fn groups(self) -> usize {
-        self.len() / self.group()
+        self.weights() / self.group()
     }
 
     /// A block has one f16 scale and integer factors per group; otherwise the f16 is the scale.
@@ -175,7 +175,7 @@ fn fifth_bits(bytes: &[u8], codes: &mut [u8]) {
 #[inline(always)]
 pub(super) fn spread(byte: u8) -> u64 {
     let one_each = (u64::from(byte) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
-    ((one_each + 0x7f7f_7f7f_7f7f_7f7f | one_each) >> 7) & 0x0101_0101_0101_0101
+    (((one_each + 0x7f7f_7f7f_7f7f_7f7f) | one_each) >> 7) & 0x0101_0101_0101_0101
 }
 
 /// `scales[16], codes of 2 bits[64], scale, min`.

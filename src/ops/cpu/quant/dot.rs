@@ -9,6 +9,7 @@
 //! ```
 //!
 //! Integers are exact whatever the order, so all instruction sets agree bit for bit and rows do not know each other.
+//! The same on tile registers, for many rows: `amx.rs`.
 
 use super::{
     matrix::{TILE, VECTORS},
@@ -29,6 +30,13 @@ pub(super) struct Shape {
     pub(super) mins: bool,
     /// Code of a weight of 0: 0 or a power of two.
     pub(super) zero: u8,
+}
+
+impl Shape {
+    /// Groups of a tile.
+    pub(super) fn per_tile(self) -> usize {
+        if self.group16 { 2 } else { 1 }
+    }
 }
 
 /// A few rows of activations, from input `tile * 32` on, `tiles` tiles long.
@@ -99,7 +107,7 @@ impl Vectorised for OneRow<'_> {
         let Self { a, b, shape, y } = self;
         let (codes, scales, minus_sums) = a.x.row(a.row);
         let codes = &codes[a.tile * TILE..][..a.tiles * TILE];
-        let per_tile = if shape.group16 { 2 } else { 1 };
+        let per_tile = shape.per_tile();
         let (steps, sums) = (TILE / 4 / per_tile, TILE / SUM / per_tile);
         for g in 0..a.tiles * per_tile {
             let tile = g / per_tile;

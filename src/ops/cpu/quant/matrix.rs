@@ -49,7 +49,7 @@ pub fn tile_bytes(format: BlockFormat) -> usize {
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     /// `k` is no multiple of the block length.
-    #[error("rows of {k} weights cannot be made of {format:?} blocks of {}", format.len())]
+    #[error("rows of {k} weights cannot be made of {format:?} blocks of {}", format.weights())]
     Width {
         /// Weights of a row.
         k: usize,
@@ -77,12 +77,12 @@ impl QuantMatrix {
         (n, k): (usize, usize),
         read: impl Fn(Range<usize>, &mut [u8]) -> io::Result<()> + Sync,
     ) -> Result<Self, PackError> {
-        if !k.is_multiple_of(format.len()) {
+        if !k.is_multiple_of(format.weights()) {
             return Err(PackError::Width { k, format });
         }
-        let row_bytes = k / format.len() * format.bytes();
+        let row_bytes = k / format.weights() * format.bytes();
         let panels = n.div_ceil(COLS);
-        let (blocks, groups) = (k / format.len(), k / format.group());
+        let (blocks, groups) = (k / format.weights(), k / format.group());
         let factors = || Factors {
             block: Buffer::zeros(panels * blocks * COLS),
             group: Buffer::zeros(if format.has_factors() { panels * groups * COLS } else { 0 }),
@@ -107,7 +107,7 @@ impl QuantMatrix {
     }
 
     fn panels_mut(&mut self) -> Vec<PanelMut<'_>> {
-        let (blocks, groups) = (self.k / self.format.len(), self.k / self.format.group());
+        let (blocks, groups) = (self.k / self.format.weights(), self.k / self.format.group());
         let mut panels: Vec<PanelMut<'_>> = self
             .codes
             .chunks_exact_mut((self.k / TILE * tile_bytes(self.format)).max(1))
@@ -213,7 +213,7 @@ impl GroupNumbers<'_> {
 impl Factors {
     fn of(&self, p: usize, groups: Range<usize>, m: &QuantMatrix) -> GroupNumbers<'_> {
         let (n_blocks, n_groups, groups_per_block) =
-            (m.k / m.format.len(), m.k / m.format.group(), m.format.groups());
+            (m.k / m.format.weights(), m.k / m.format.group(), m.format.groups());
         let blocks = groups.start / groups_per_block..groups.end.div_ceil(groups_per_block);
         let factors = self.group.as_chunks().0;
         GroupNumbers {
@@ -272,7 +272,7 @@ impl PanelMut<'_> {
     /// Fills the panel from the rows in `bytes`; what is left over stays zero. An error is the row of a scale that is not
     /// finite.
     fn fill(&mut self, format: BlockFormat, bytes: &[u8], row_bytes: usize) -> Result<(), usize> {
-        let (groups, tiles) = (format.groups(), format.len() / TILE);
+        let (groups, tiles) = (format.groups(), format.weights() / TILE);
         let mut block = Block::empty();
         let mut words = vec![[[0u32; COLS]; TILE / 4]; tiles];
         for (b, stored) in self.codes.chunks_exact_mut(tiles * tile_bytes(format)).enumerate() {

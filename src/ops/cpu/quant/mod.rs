@@ -1,5 +1,7 @@
 //! Matrix products with quantised weights: 8-bit activations, integer dot products, weights as small as in the file.
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub(super) mod amx;
 pub mod blocks;
 mod dot;
 pub mod matrix;
@@ -18,7 +20,7 @@ use dot::{Left, Out, ROWS, Shape, dot};
 use matrix::TILE;
 use slice::{SLICE, Slice};
 
-use super::tile::Isa;
+use super::tile::{COLS, Isa};
 
 thread_local! {
     /// The slice a thread works on.
@@ -29,7 +31,7 @@ impl QuantMatrix {
     /// Adds rows `first .. first + rows` of `x` times panel `p` to rows of 32 values.
     ///
     /// # Safety
-    /// `c` points at `rows` rows of 32 values, `c_stride` apart, that no other thread touches.
+    /// `c` points at `rows` rows of 32 values that no other thread touches.
     #[allow(unsafe_code)]
     pub(super) unsafe fn add_panel(
         &self,
@@ -38,7 +40,6 @@ impl QuantMatrix {
         (first, rows): (usize, usize),
         p: usize,
         c: *mut f32,
-        c_stride: usize,
     ) {
         assert!(x.k() == self.k() && first + rows <= x.rows(), "rows {first} + {rows}: this is a bug");
         #[cfg(target_arch = "x86_64")]
@@ -49,15 +50,24 @@ impl QuantMatrix {
         }
         let format = self.format();
         let shape = Shape { group16: format.group() == 16, mins: format.has_min(), zero: format.zero() };
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        let amx = amx::Tiles::configure(isa, rows, shape);
         SCRATCH.with_borrow_mut(|slice| {
             for tile in (0..self.k() / TILE).step_by(SLICE) {
                 let tiles = SLICE.min(self.k() / TILE - tile);
                 let expanded = slice.expand(isa, self, p, tile, tiles);
+                #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+                if let Some(amx) = &amx {
+                    let a = Left { x, row: first, rows, tile, tiles };
+                    // SAFETY: as below.
+                    unsafe { amx.dot(a, expanded, Out { to: c, stride: COLS }) };
+                    continue;
+                }
                 for row in (0..rows).step_by(ROWS) {
                     let a = Left { x, row: first + row, rows: ROWS.min(rows - row), tile, tiles };
                     // SAFETY: the rows of X exist by the assertion, those of C by the caller's promise.
                     unsafe {
-                        let out = Out { to: c.add(row * c_stride), stride: c_stride };
+                        let out = Out { to: c.add(row * COLS), stride: COLS };
                         dot(isa, a, expanded, shape, out);
                     }
                 }

@@ -41,6 +41,19 @@ impl Slice {
         })
     }
 
+    /// Fills everything with numbers of 24 bits, for a kernel to try itself on.
+    pub(super) fn fill_with(&mut self, mut random: impl FnMut() -> u32) {
+        self.codes.as_flattened_mut().as_flattened_mut().iter_mut().for_each(|c| *c = random() as u8);
+        for number in self.scales.as_flattened_mut().iter_mut().chain(self.mins.as_flattened_mut()) {
+            *number = random() as f32 / 1e9 - 5e-3;
+        }
+    }
+
+    /// What is in it.
+    pub(super) fn expanded(&self) -> Expanded<'_> {
+        Expanded { codes: &self.codes, scales: &self.scales, mins: &self.mins }
+    }
+
     /// Expands tiles `from .. from + tiles` of panel `p`.
     pub(super) fn expand<'a>(
         &'a mut self,
