@@ -166,6 +166,8 @@ unsafe fn avx512<const R: usize, const GROUP16: bool, const MINS: bool>(
         let codes = codes.as_ptr().add(a.tile * TILE).cast::<i32>();
         let scales = scales.as_ptr().add(a.tile);
         let sums = sums.as_ptr().add(a.tile * (TILE / SUM));
+        // no bounds are checked inside: a way out of the loop keeps the compiler from holding sums in place
+        let all = b.codes.as_ptr();
         let mut y = [[_mm512_setzero_ps(); 2]; R];
         for (r, y) in y.iter_mut().enumerate() {
             let row = out.to.add(r * out.stride);
@@ -184,7 +186,7 @@ unsafe fn avx512<const R: usize, const GROUP16: bool, const MINS: bool>(
                 *t = [_mm512_sll_epi32(*minus_sum, zero_shift); 2];
             }
             let steps = VECTORS / 2 / per_tile;
-            let vectors = b.codes[tile].as_ptr().add(g % per_tile * steps * 2).cast::<__m512i>();
+            let vectors = all.add(tile).cast::<__m512i>().add(g % per_tile * steps * 2);
             for step in 0..steps {
                 let w0 = _mm512_load_si512(vectors.add(step * 2));
                 let w1 = _mm512_load_si512(vectors.add(step * 2 + 1));
@@ -194,17 +196,18 @@ unsafe fn avx512<const R: usize, const GROUP16: bool, const MINS: bool>(
                     t[1] = _mm512_dpbusd_epi32(t[1], w1, x);
                 }
             }
-            let factors = |of: &[f32; COLS]| -> [__m512; 2] {
-                [_mm512_load_ps(of.as_ptr()), _mm512_load_ps(of.as_ptr().add(16))]
+            let factors = |of: *const f32| -> [__m512; 2] {
+                let of = of.add(g * COLS);
+                [_mm512_load_ps(of), _mm512_load_ps(of.add(16))]
             };
-            let s = factors(&b.scales[g]);
+            let s = factors(b.scales.as_ptr().cast());
             for (r, (y, t)) in y.iter_mut().zip(&t).enumerate() {
                 let x = _mm512_set1_ps(*scales.add(r * (k / TILE) + tile));
                 y[0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t[0]), _mm512_mul_ps(s[0], x), y[0]);
                 y[1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t[1]), _mm512_mul_ps(s[1], x), y[1]);
             }
             if MINS {
-                let min = factors(&b.mins[g]);
+                let min = factors(b.mins.as_ptr().cast());
                 for (r, (y, minus_sum)) in y.iter_mut().zip(&minus_sums).enumerate() {
                     let x = _mm512_set1_ps(*scales.add(r * (k / TILE) + tile));
                     let minus = _mm512_mul_ps(_mm512_cvtepi32_ps(*minus_sum), x);
