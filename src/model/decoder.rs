@@ -15,7 +15,7 @@ use super::{
     workspace::{Angles, Workspace},
 };
 use crate::ops::{
-    Activations, AttentionItem, Cpu, Keep, KvStore, Linear, OpError, Slot,
+    Activations, AttentionItem, Cpu, Keep, KvStore, Linear, OpError, Scratch, Slot,
     linear::{Output, forward},
     norm::{rms_norm, rms_norm_in_place},
     rope::rotate,
@@ -117,10 +117,10 @@ impl Net {
                 self.read_queries(l, item, ws, pass, capture);
             }
             if going_on == 0 {
-                ws.hidden.clear();
+                ws.hidden.resize(0);
                 return Ok(());
             }
-            ws.hidden.truncate(going_on * self.spec.hidden);
+            ws.hidden.resize(going_on * self.spec.hidden);
             ws.normed.truncate(going_on);
             forward(cpu, &ws.normed, [Output::set(&layer.q, &mut ws.q), Output::set(&layer.v, &mut ws.v)]);
         } else {
@@ -167,7 +167,8 @@ impl Net {
             return;
         }
         let (layer, head_dim) = (&self.layers[l], self.spec.head_dim);
-        let (mut x, mut q) = (Activations::new(self.spec.hidden, Keep::for_maps([&layer.q])), Vec::new());
+        let (mut x, mut q) =
+            (Activations::new(self.spec.hidden, Keep::for_maps([&layer.q])), Scratch::default());
         let from = ws.normed.rows();
         x.fill(pass.cpu, rows.len(), |r, row| {
             row.copy_from_slice(&from[rows[r] * self.spec.hidden..][..self.spec.hidden]);

@@ -1,19 +1,19 @@
 //! The rows of a pass between its kernels, kept from pass to pass so that a layer allocates nothing.
 
 use super::spec::DecoderSpec;
-use crate::ops::{Activations, Keep};
+use crate::ops::{Activations, Keep, Scratch};
 
 /// Buffers of one decoder. Names say what is in them after the step of the layer that writes them.
 pub(super) struct Workspace {
     /// The residual stream, `[rows, hidden]`.
-    pub(super) hidden: Vec<f32>,
+    pub(super) hidden: Scratch<f32>,
     /// Per row, cos then sin of its angles: `[rows, 2, head_dim / 2]`.
-    pub(super) cos_sin: Vec<f32>,
+    pub(super) cos_sin: Scratch<f32>,
     /// Input of q, k and v.
     pub(super) normed: Activations,
-    pub(super) q: Vec<f32>,
-    pub(super) k: Vec<f32>,
-    pub(super) v: Vec<f32>,
+    pub(super) q: Scratch<f32>,
+    pub(super) k: Scratch<f32>,
+    pub(super) v: Scratch<f32>,
     /// Output of attention, input of o.
     pub(super) attended: Activations,
     /// Input of gate and up.
@@ -22,24 +22,24 @@ pub(super) struct Workspace {
     pub(super) inner: Activations,
     /// Input of the output matrix.
     pub(super) last: Activations,
-    pub(super) logits: Vec<f32>,
+    pub(super) logits: Scratch<f32>,
 }
 
 impl Default for Workspace {
     fn default() -> Self {
         let none = || Activations::new(1, Keep::Rows);
         Self {
-            hidden: Vec::new(),
-            cos_sin: Vec::new(),
+            hidden: Scratch::default(),
+            cos_sin: Scratch::default(),
             normed: none(),
-            q: Vec::new(),
-            k: Vec::new(),
-            v: Vec::new(),
+            q: Scratch::default(),
+            k: Scratch::default(),
+            v: Scratch::default(),
             attended: none(),
             mlp_normed: none(),
             inner: none(),
             last: none(),
-            logits: Vec::new(),
+            logits: Scratch::default(),
         }
     }
 }
@@ -58,12 +58,14 @@ impl Angles {
     }
 
     /// cos and sin of every row's angles.
-    pub(super) fn fill(&self, positions: &[u32], cos_sin: &mut Vec<f32>) {
-        cos_sin.clear();
-        for &p in positions {
-            for f in [f32::cos, f32::sin] {
-                cos_sin
-                    .extend(self.frequencies.iter().map(|frequency| f(p as f32 * frequency) * self.factor));
+    pub(super) fn fill(&self, positions: &[u32], cos_sin: &mut Scratch<f32>) {
+        let half = self.frequencies.len();
+        cos_sin.resize(positions.len() * 2 * half);
+        for (&p, row) in positions.iter().zip(cos_sin.chunks_exact_mut(2 * half)) {
+            let (cos, sin) = row.split_at_mut(half);
+            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(&self.frequencies) {
+                let angle = p as f32 * frequency;
+                (*cos, *sin) = (angle.cos() * self.factor, angle.sin() * self.factor);
             }
         }
     }

@@ -6,6 +6,7 @@ use super::{
     Linear,
     cpu::{
         Cpu, Inputs, QuantRows,
+        buffer::Scratch,
         context::ROWS_PER_TASK,
         disjoint::Disjoint,
         product::gated,
@@ -18,7 +19,7 @@ pub struct Activations {
     width: usize,
     n: usize,
     keep: Keep,
-    rows: Vec<f32>,
+    rows: Scratch<f32>,
     codes: QuantRows,
 }
 
@@ -56,7 +57,7 @@ impl Activations {
     /// No rows of `width` values yet (a multiple of 32 where codes are kept).
     #[must_use]
     pub fn new(width: usize, keep: Keep) -> Self {
-        Self { width, n: 0, keep, rows: Vec::new(), codes: QuantRows::default() }
+        Self { width, n: 0, keep, rows: Scratch::default(), codes: QuantRows::default() }
     }
 
     /// Number of rows.
@@ -85,7 +86,7 @@ impl Activations {
     fn resize(&mut self, n: usize) {
         self.n = n;
         if self.keep != Keep::Codes {
-            self.rows.resize(n * self.width, 0.0);
+            self.rows.resize(n * self.width);
         }
         if self.keep != Keep::Rows {
             self.codes.resize(n, self.width);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Activations, OpError,
-    cpu::{Cpu, PackedMatrix, Product, QuantMatrix, Weight, multiply},
+    cpu::{Cpu, PackedMatrix, Product, QuantMatrix, Weight, buffer::Scratch, multiply},
 };
 
 /// A linear map `x [m, k] -> x · Wᵀ (+ bias) [m, n]`.
@@ -63,12 +63,12 @@ impl Linear {
     ///
     /// # Errors
     /// When an id is not below `n`.
-    pub fn rows(&self, cpu: &Cpu, ids: &[u32], out: &mut Vec<f32>) -> Result<(), OpError> {
+    pub fn rows(&self, cpu: &Cpu, ids: &[u32], out: &mut Scratch<f32>) -> Result<(), OpError> {
         let (n, k) = (self.weight.n(), self.weight.k());
         if let Some(&token) = ids.iter().find(|&&id| id as usize >= n) {
             return Err(OpError::Token { token, vocab: n });
         }
-        out.resize(ids.len() * k, 0.0);
+        out.resize(ids.len() * k);
         let rows = super::cpu::disjoint::Disjoint::new(out);
         cpu.parallel(ids.len(), |r| {
             // SAFETY: each row belongs to one task.
@@ -84,7 +84,7 @@ pub struct Output<'a> {
     /// The map.
     pub linear: &'a Linear,
     /// Resized to `[m, n]`; with `onto`, it has that size and is added to.
-    pub y: &'a mut Vec<f32>,
+    pub y: &'a mut Scratch<f32>,
     /// Add to `y`, as a residual connection does.
     pub onto: bool,
 }
@@ -92,7 +92,7 @@ pub struct Output<'a> {
 impl<'a> Output<'a> {
     /// `y = linear(x)`.
     #[must_use]
-    pub fn set(linear: &'a Linear, y: &'a mut Vec<f32>) -> Self {
+    pub fn set(linear: &'a Linear, y: &'a mut Scratch<f32>) -> Self {
         Self { linear, y, onto: false }
     }
 }
@@ -105,7 +105,7 @@ pub fn forward<const N: usize>(cpu: &Cpu, x: &Activations, outputs: [Output<'_>;
     let m = x.n_rows();
     let mut products = outputs.map(|o| {
         if !o.onto {
-            o.y.resize(m * o.linear.n(), 0.0);
+            o.y.resize(m * o.linear.n());
         }
         let bias = o.linear.bias.as_deref();
         Product { weight: &o.linear.weight, bias, onto: o.onto, y: o.y }

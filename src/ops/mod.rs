@@ -17,6 +17,7 @@ pub use attn_rows::RowQuery;
 pub use cpu::{
     Cpu,
     attention::{AttentionItem, PageLayout},
+    buffer::Scratch,
 };
 pub use kv_store::{KvStore, Slot};
 pub use linear::Linear;

@@ -34,6 +34,9 @@ unsafe impl Number for u8 {}
 unsafe impl Number for i8 {}
 // SAFETY: plain numbers.
 #[allow(unsafe_code)]
+unsafe impl Number for i32 {}
+// SAFETY: plain numbers.
+#[allow(unsafe_code)]
 unsafe impl Number for f32 {}
 // SAFETY: plain numbers, a wrapper of u16.
 #[allow(unsafe_code)]
@@ -80,9 +83,7 @@ impl<T: Number> Buffer<T> {
         let bytes = len.checked_mul(size_of::<T>()).and_then(|b| b.checked_next_multiple_of(LINE));
         let bytes = bytes.ok_or_else(too_much)?;
         if bytes >= LARGE {
-            let chunk = Arc::new(Chunk::new(bytes, true)?);
-            let start = chunk.take(bytes).ok_or_else(too_much)?;
-            return Ok(Self { start: start.cast(), len, _chunk: chunk });
+            return Chunk::alone(len, true);
         }
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((chunk, start)) = shared.upgrade().and_then(|c| c.take(bytes).map(|s| (c, s))) {
@@ -99,10 +100,7 @@ impl<T: Number> Buffer<T> {
     /// # Errors
     /// When the system refuses the memory.
     pub fn try_sparse(len: usize) -> io::Result<Self> {
-        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let chunk = Arc::new(Chunk::new(bytes, false)?);
-        let start = chunk.take(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start: start.cast(), len, _chunk: chunk })
+        Chunk::alone(len, false)
     }
 }
 
@@ -117,6 +115,14 @@ impl Chunk {
         }
         let used = map.as_ptr().align_offset(PAGE);
         Ok(Self { map, used: Mutex::new(used) })
+    }
+
+    /// A buffer with a chunk of its own.
+    fn alone<T>(len: usize, huge: bool) -> io::Result<Buffer<T>> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let chunk = Arc::new(Self::new(bytes, huge)?);
+        let start = chunk.take(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Buffer { start: start.cast(), len, _chunk: chunk })
     }
 
     /// The next `bytes` bytes, if there are as many left.
@@ -150,6 +156,51 @@ impl<T: Number> DerefMut for Buffer<T> {
     }
 }
 
+/// Numbers that every pass writes anew: grows like a `Vec`, on huge pages, and keeps what it has.
+///
+/// Rows of a pass lie far apart, so on small pages writing a panel of them costs a walk through page tables per row.
+pub struct Scratch<T> {
+    memory: Option<Buffer<T>>,
+    len: usize,
+}
+
+impl<T: Number> Default for Scratch<T> {
+    fn default() -> Self {
+        Self { memory: None, len: 0 }
+    }
+}
+
+impl<T: Number> Scratch<T> {
+    /// Makes it `len` long. What was there stays; what is new holds any numbers.
+    ///
+    /// # Panics
+    /// When the system has no memory left, as `Vec` does.
+    pub fn resize(&mut self, len: usize) {
+        let capacity = self.memory.as_ref().map_or(0, |m| m.len());
+        if len > capacity {
+            let new = Chunk::alone(len.max(capacity + capacity / 2), true);
+            let mut new: Buffer<T> = new.unwrap_or_else(|e| panic!("no memory for {len} values: {e}"));
+            new[..self.len].copy_from_slice(self);
+            self.memory = Some(new);
+        }
+        self.len = len;
+    }
+}
+
+impl<T: Number> Deref for Scratch<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.memory.as_ref().map_or(&[], |m| &m[..self.len])
+    }
+}
+
+impl<T: Number> DerefMut for Scratch<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.memory.as_mut().map_or(&mut [], |m| &mut m[..self.len])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +225,19 @@ mod tests {
     fn more_than_there_is_is_an_error() {
         assert!(Buffer::<f32>::try_zeros(usize::MAX).is_err());
         assert!(Buffer::<f32>::try_zeros(usize::MAX / 8).is_err());
+    }
+
+    #[test]
+    fn scratch_keeps_what_it_has_and_grows() {
+        let mut s = Scratch::<f32>::default();
+        assert!(s.is_empty());
+        for len in [3, 1000, 10, 700_000, 0, 5] {
+            let kept = s.len().min(len);
+            s.resize(len);
+            assert_eq!(s.len(), len);
+            assert!(s[..kept].iter().enumerate().all(|(i, v)| *v == i as f32));
+            s.iter_mut().enumerate().for_each(|(i, v)| *v = i as f32);
+        }
     }
 
     #[test]

@@ -15,8 +15,8 @@ use super::{
 
 /// Tasks per thread that make up for threads of unequal speed.
 const TASKS_PER_THREAD: usize = 8;
-/// Most rows of a task: their sums, two lines each, stay in the L2 cache.
-const MAX_ROWS: usize = 1024;
+/// Most rows of a task: their sums, two lines each, and their codes stay in the L2 cache.
+const MAX_ROWS: usize = 256;
 /// Rows up to which a product is bound by reading weights.
 const FEW_ROWS: usize = 8;
 /// Fewest rows of a task: fewer would not pay for expanding a quantised panel.

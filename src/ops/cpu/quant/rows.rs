@@ -1,6 +1,7 @@
 //! Activations in eight bits: each row in groups of 32 values that share a scale.
 
 use crate::ops::cpu::{
+    buffer::Scratch,
     disjoint::Disjoint,
     tile::{Isa, Vectorised},
 };
@@ -13,13 +14,13 @@ pub const SUM: usize = 16;
 /// Rows of signed codes: `x ≈ scale · code`, with `scale = max |x| / 127` over each group of [`GROUP`].
 ///
 /// A group that holds an infinity or a NaN has the scale NaN, so that what is computed from it is NaN as well.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub struct QuantRows {
     k: usize,
-    codes: Vec<i8>,
-    scales: Vec<f32>,
+    codes: Scratch<i8>,
+    scales: Scratch<f32>,
     /// Minus the sum of every [`SUM`] codes, what a weight format with a zero point is corrected with.
-    minus_sums: Vec<i32>,
+    minus_sums: Scratch<i32>,
 }
 
 impl QuantRows {
@@ -27,9 +28,9 @@ impl QuantRows {
     pub fn resize(&mut self, rows: usize, k: usize) {
         assert!(k.is_multiple_of(GROUP), "{k} values in groups of {GROUP}: this is a bug");
         self.k = k;
-        self.codes.resize(rows * k, 0);
-        self.scales.resize(rows * k / GROUP, 0.0);
-        self.minus_sums.resize(rows * k / SUM, 0);
+        self.codes.resize(rows * k);
+        self.scales.resize(rows * k / GROUP);
+        self.minus_sums.resize(rows * k / SUM);
     }
 
     /// Values of a row.
