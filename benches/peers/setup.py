@@ -106,6 +106,13 @@ class Cache:
         """The folder of llama.cpp's programs, built for this CPU. Keyed by the CPU, as the cache may be shared."""
         compiler = c_compiler()
         build = self.root / f"llama-{LLAMA_COMMIT}-{compiler}-{cpu_key()}"
+        # built from a copy, so that one build serves every checkout
+        worker = self.root / "llama-worker"
+        worker.mkdir(exist_ok=True)
+        for file in (HERE / "llama").iterdir():
+            text, copy = file.read_bytes(), worker / file.name
+            if not copy.is_file() or copy.read_bytes() != text:
+                copy.write_bytes(text)
         tools = self.tools().parent
         environment = os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
         cxx = {"clang": "clang++", "gcc": "g++"}[compiler]
@@ -122,7 +129,7 @@ class Cache:
                 "-G",
                 "Ninja",
                 "-S",
-                HERE / "llama",
+                worker,
                 "-B",
                 build,
                 "-DCMAKE_BUILD_TYPE=Release",

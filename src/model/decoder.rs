@@ -2,7 +2,7 @@
 //!
 //! Pre-norm blocks of paged causal attention (GQA, optional biases and qk-norm, RoPE) and a SwiGLU MLP. A layer runs
 //! whole for the rows that go deeper, and computes only K (and Q at the read rows) for those that end in it.
-//! Rows live in a [`Workspace`] that is kept from pass to pass.
+//! Rows live in a workspace that is kept from pass to pass.
 
 use rayon::prelude::*;
 

@@ -1,9 +1,10 @@
 //! CPU kernels: plain slices in, plain slices out; no tensor, no model.
 //!
-//! **Every output element is one chain of fused multiply-adds in a fixed order**, so a result never depends
-//! on how many rows were computed together, on the number of threads, or on the instruction set: AVX-512,
-//! AVX2 and the portable path agree bit for bit. That is what carries the numerics contract (scores are
-//! the same whatever the batch, the prefill chunking or the prefix cache did).
+//! **Every output element is reduced in a fixed order**: one chain of fused multiply-adds; for quantised weights one link per
+//! group, whose integers are exact; for attention, segments of keys merged in order. So a result never depends on how
+//! many rows were computed together, on the number of threads, or on the instruction set: AMX, AVX-512, AVX2 and the
+//! portable path agree bit for bit. That is what carries the numerics contract (scores are the same whatever the
+//! batch, the prefill chunking or the prefix cache did).
 //!
 //! Slow twins: [`super::reference`]. Tests: beside each kernel; `tests/ops.rs` for the ops on tensors.
 
