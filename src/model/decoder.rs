@@ -15,7 +15,7 @@ use super::{
     workspace::{Angles, Workspace},
 };
 use crate::ops::{
-    Activations, AttentionItem, Cpu, Keep, KvStore, Linear, OpError, Scratch, Slot,
+    Activations, AttentionItem, Cpu, Keep, KvStore, Linear, OpError, Slot,
     linear::{Output, forward},
     norm::{rms_norm, rms_norm_in_place},
     rope::rotate,
@@ -81,6 +81,7 @@ impl DenseDecoder {
         let workspace = Workspace {
             // the read rows of a layer are picked from it
             normed: Activations::new(hidden, qkv.and_rows()),
+            read: Activations::new(hidden, keep_for(|l| &l.q)),
             // attention writes it as a whole
             attended: Activations::new(spec.n_heads * spec.head_dim, keep_for(|l| &l.o).and_rows()),
             mlp_normed: Activations::new(hidden, gate_up),
@@ -166,18 +167,14 @@ impl Net {
         if rows.is_empty() {
             return;
         }
-        let (layer, head_dim) = (&self.layers[l], self.spec.head_dim);
-        let (mut x, mut q) =
-            (Activations::new(self.spec.hidden, Keep::for_maps([&layer.q])), Scratch::default());
+        let (layer, hidden, head_dim) = (&self.layers[l], self.spec.hidden, self.spec.head_dim);
         let from = ws.normed.rows();
-        x.fill(pass.cpu, rows.len(), |r, row| {
-            row.copy_from_slice(&from[rows[r] * self.spec.hidden..][..self.spec.hidden]);
-        });
-        forward(pass.cpu, &x, [Output::set(&layer.q, &mut q)]);
+        ws.read.fill(pass.cpu, rows.len(), |r, row| row.copy_from_slice(&from[rows[r] * hidden..][..hidden]));
+        forward(pass.cpu, &ws.read, [Output::set(&layer.q, &mut ws.q)]);
         let angles: Vec<f32> =
             rows.iter().flat_map(|&r| &ws.cos_sin[r * head_dim..][..head_dim]).copied().collect();
-        self.position(pass.cpu, layer.q_norm.as_deref(), (&mut q, self.spec.n_heads), &angles);
-        let width = self.spec.n_heads * head_dim;
+        self.position(pass.cpu, layer.q_norm.as_deref(), (&mut ws.q, self.spec.n_heads), &angles);
+        let (q, width) = (&ws.q, self.spec.n_heads * head_dim);
         capture.take(pass.batch, item, l, head_dim, |r| &q[r * width..][..width]);
     }
 

@@ -1,4 +1,5 @@
-//! A GGUF file as [`Weights`]: translates names, dequantises to f32, and undoes the row order of Llama's q and k.
+//! A GGUF file as [`Weights`]: translates names, packs quantised matrices or dequantises them, and undoes the row order of
+//! Llama's q and k.
 
 use std::{collections::BTreeSet, sync::Mutex};
 
@@ -121,7 +122,10 @@ impl Weights for GgufWeights<'_> {
     fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Linear, LoadError> {
         let (ours, info) = self.find(name, &[n, k])?;
         let format = block_format(info.dtype).filter(|_| self.compute == Compute::Int8);
-        let Some(format) = format else { return Ok(Linear::new(&self.values(name, &[n, k])?, n, k)) };
+        let Some(format) = format else {
+            let plain = Linear::new(&self.values(name, &[n, k])?, n, k);
+            return plain.map_err(|e| LoadError::key(self.file.path(), ours, &e));
+        };
         let row_bytes = k / format.weights() * format.bytes();
         // panel by panel, so that the file is never in memory a second time
         let packed = QuantMatrix::pack(format, (n, k), |rows, to| match self.interleaved(&ours) {

@@ -143,7 +143,7 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, LoadError> {
 
 impl Weights for SafetensorsFolder {
     fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Linear, LoadError> {
-        Ok(Linear::new(&self.values(name, &[n, k])?, n, k))
+        Linear::new(&self.values(name, &[n, k])?, n, k).map_err(|e| LoadError::key(&self.folder, name, &e))
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {

@@ -11,6 +11,8 @@ pub(super) struct Workspace {
     pub(super) cos_sin: Scratch<f32>,
     /// Input of q, k and v.
     pub(super) normed: Activations,
+    /// Of `normed`, the rows that are read in the layer where they end.
+    pub(super) read: Activations,
     pub(super) q: Scratch<f32>,
     pub(super) k: Scratch<f32>,
     pub(super) v: Scratch<f32>,
@@ -32,6 +34,7 @@ impl Default for Workspace {
             hidden: Scratch::default(),
             cos_sin: Scratch::default(),
             normed: none(),
+            read: none(),
             q: Scratch::default(),
             k: Scratch::default(),
             v: Scratch::default(),

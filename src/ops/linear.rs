@@ -1,6 +1,6 @@
 //! The one door to matrix products: weights in, packed once; every linear layer goes through it.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use super::{
     Activations, OpError,
@@ -21,9 +21,11 @@ impl Linear {
     ///
     /// # Panics
     /// When `weight` does not hold `n * k` values: that is a bug in the caller.
-    #[must_use]
-    pub fn new(weight: &[f32], n: usize, k: usize) -> Self {
-        Self { weight: Arc::new(Weight::F32(PackedMatrix::pack(weight, n, k))), bias: None }
+    ///
+    /// # Errors
+    /// When the system refuses the memory.
+    pub fn new(weight: &[f32], n: usize, k: usize) -> io::Result<Self> {
+        Ok(Self { weight: Arc::new(Weight::F32(PackedMatrix::pack(weight, n, k)?)), bias: None })
     }
 
     /// A quantised matrix: 8-bit arithmetic.

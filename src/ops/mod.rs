@@ -1,7 +1,7 @@
 //! The only door to kernels: public functions on plain rows that check what comes from outside, then run on a [`Cpu`].
 //!
-//! Knows no model, no request, no scheduler. Memory belongs to the caller and is kept from pass to pass: in steady
-//! state a layer allocates nothing.
+//! Knows no model, no request, no scheduler. The rows of a pass belong to the caller and are kept from pass to
+//! pass: in steady state a layer allocates nothing that grows with them.
 
 pub mod activations;
 pub mod attn_rows;

@@ -110,9 +110,7 @@ impl Chunk {
         let map = MmapMut::map_anon(padded)?;
         // a wish: where there are no huge pages, small ones do
         #[cfg(target_os = "linux")]
-        if huge {
-            drop(map.advise(memmap2::Advice::HugePage));
-        }
+        drop(map.advise(if huge { memmap2::Advice::HugePage } else { memmap2::Advice::NoHugePage }));
         let used = map.as_ptr().align_offset(PAGE);
         Ok(Self { map, used: Mutex::new(used) })
     }

@@ -4,6 +4,8 @@
 //! in slices that stay in the L2 cache. At one row the product reads every weight once and is bound by memory
 //! bandwidth; from some dozen rows on by the multiply-add units.
 
+use std::io;
+
 use rayon::prelude::*;
 
 use super::buffer::Buffer;
@@ -24,10 +26,12 @@ impl PackedMatrix {
     ///
     /// # Panics
     /// When `w` does not hold `n * k` values: that is a bug in the caller.
-    #[must_use]
-    pub fn pack(w: &[f32], n: usize, k: usize) -> Self {
+    ///
+    /// # Errors
+    /// When the system refuses the memory.
+    pub fn pack(w: &[f32], n: usize, k: usize) -> io::Result<Self> {
         assert_eq!(w.len(), n * k, "matrix of {n} x {k}: this is a bug");
-        let mut data = Buffer::zeros(n.div_ceil(COLS) * COLS * k);
+        let mut data = Buffer::try_zeros(n.div_ceil(COLS) * COLS * k)?;
         if k > 0 {
             data.par_chunks_mut(COLS * k).enumerate().for_each(|(p, panel)| {
                 let rows: Vec<&[f32]> = w[p * COLS * k..].chunks_exact(k).take(COLS).collect();
@@ -38,7 +42,7 @@ impl PackedMatrix {
                 }
             });
         }
-        Self { n, k, data }
+        Ok(Self { n, k, data })
     }
 
     /// Output features.
@@ -102,7 +106,7 @@ mod tests {
     #[test]
     fn rows_can_be_read_back() {
         let w = values(70 * 9, 5);
-        let packed = PackedMatrix::pack(&w, 70, 9);
+        let packed = PackedMatrix::pack(&w, 70, 9).unwrap();
         let mut row = vec![0f32; 9];
         for r in [0, 31, 32, 69] {
             packed.copy_row(r, &mut row);

@@ -6,7 +6,7 @@
 //! portable path agree bit for bit. That is what carries the numerics contract (scores are the same whatever the
 //! batch, the prefill chunking or the prefix cache did).
 //!
-//! Slow twins: [`super::reference`]. Tests: beside each kernel; `tests/ops.rs` for the ops on tensors.
+//! Slow twins: [`super::reference`]. Tests: beside each kernel; `tests/ops.rs`, `tests/amx/`.
 
 pub mod attention;
 pub mod buffer;

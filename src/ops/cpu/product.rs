@@ -268,7 +268,7 @@ mod tests {
         // a matrix of one column, so that a product is what the row holds times the weight
         let weights: Vec<f32> = (-40..41).map(|i| i as f32 * 0.7).collect();
         let ups: Vec<f32> = (0..81).map(|i| i as f32 * 0.05 - 2.0).collect();
-        let matrix = |w: &[f32]| Weight::F32(PackedMatrix::pack(w, 81, 1));
+        let matrix = |w: &[f32]| Weight::F32(PackedMatrix::pack(w, 81, 1).unwrap());
         let (gate, up) = (matrix(&weights), matrix(&ups));
         let x = [1.0, -3.0, 4.0];
         for isa in Isa::available() {

@@ -97,7 +97,7 @@ thread_local! {
 /// Rows that no item names are left as they are. Allocates only while its thread-private buffers grow.
 ///
 /// # Panics
-/// When an item's rows are not in `q`, or its table does not cover its positions: that is a bug in the caller.
+/// When items are not in order or share rows, an item's rows are not in `q`, or its table does not cover its positions: that is a bug in the caller.
 pub fn attention(
     cpu: &Cpu,
     q: &[f32],
@@ -107,6 +107,13 @@ pub fn attention(
     out: &mut [f32],
 ) {
     let width = n_heads * pages.layout.head_dim;
+    let n_kv_heads = pages.layout.n_kv_heads;
+    assert!(
+        n_heads >= n_kv_heads && n_heads.is_multiple_of(n_kv_heads),
+        "{n_heads} heads over {n_kv_heads}: this is a bug"
+    );
+    let apart = |w: &[AttentionItem]| w[0].first_row + w[0].rows <= w[1].first_row;
+    assert!(items.windows(2).all(apart), "items that share rows or are out of order: this is a bug");
     assert!(q.len() == out.len() && q.len().is_multiple_of(width), "q and out differ: this is a bug");
     for item in items {
         assert!((item.first_row + item.rows) * width <= q.len(), "rows outside q: this is a bug");

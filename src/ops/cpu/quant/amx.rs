@@ -270,7 +270,7 @@ unsafe fn strip<const ZERO: bool, const MINS: bool>(
         unsafe { out.to.add(r * out.stride).copy_to_nonoverlapping(y.as_mut_ptr(), COLS) };
     }
     let group = TILE / shape.per_tile();
-    let x = a.x.row(a.row).0[a.tile * TILE..].as_ptr();
+    let x = a.x.some_rows(a.row, a.rows).0[a.tile * TILE..].as_ptr();
     let codes = b.codes.as_ptr().cast::<u8>();
     let groups = a.tiles * shape.per_tile();
     let (mut waiting, mut half) = (0..0, 0);
@@ -439,7 +439,10 @@ pub(in crate::ops::cpu) fn agrees(isa: Isa) -> bool {
         #[allow(unsafe_code)]
         unsafe {
             tiles.dot(a, b, Out { to: got.as_mut_ptr(), stride: COLS });
-            dot(Isa::PORTABLE, a, b, shape, Out { to: want.as_mut_ptr(), stride: COLS });
+            for r in 0..rows {
+                let (a, to) = (Left { row: 1 + r, rows: 1, ..a }, want.as_mut_ptr().add(r * COLS));
+                dot(Isa::PORTABLE, a, b, shape, Out { to, stride: COLS });
+            }
         }
         got.iter().map(|v| v.to_bits()).eq(want.iter().map(|v| v.to_bits()))
     };

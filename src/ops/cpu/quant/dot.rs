@@ -156,7 +156,7 @@ unsafe fn avx512<const R: usize, const GROUP16: bool, const MINS: bool>(
         _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sll_epi32,
         _mm512_storeu_ps,
     };
-    let (codes, scales, sums) = a.x.row(a.row);
+    let (codes, scales, sums) = a.x.some_rows(a.row, R);
     let k = a.x.k();
     let (per_tile, n_sums) = if GROUP16 { (2, 1) } else { (1, 2) };
     // shifting by 32 gives 0

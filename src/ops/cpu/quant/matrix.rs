@@ -1,4 +1,5 @@
-//! A quantised weight matrix, laid out for the kernels once at load, with as many bits per weight as the file has.
+//! A quantised weight matrix, laid out for the kernels once at load, with as many bits per weight as the file has (4 for
+//! formats of 2 and 3 bits).
 //!
 //! Panels of 32 output features; a panel is a row of *tiles*, each 32 input features by 32 output features. The codes of a
 //! tile are 16 vectors of 64 bytes, vector `2s + h` holding inputs `4s .. 4s + 4` of outputs `16h .. 16h + 16`, four
@@ -83,17 +84,20 @@ impl QuantMatrix {
         let row_bytes = k / format.weights() * format.bytes();
         let panels = n.div_ceil(COLS);
         let (blocks, groups) = (k / format.weights(), k / format.group());
-        let factors = || Factors {
-            block: Buffer::zeros(panels * blocks * COLS),
-            group: Buffer::zeros(if format.has_factors() { panels * groups * COLS } else { 0 }),
+        let factors = || -> io::Result<Factors> {
+            let group = if format.has_factors() { panels * groups * COLS } else { 0 };
+            Ok(Factors {
+                block: Buffer::try_zeros(panels * blocks * COLS)?,
+                group: Buffer::try_zeros(group)?,
+            })
         };
         let mut packed = Self {
             n,
             k,
             format,
-            codes: Buffer::zeros(panels * (k / TILE) * tile_bytes(format)),
-            scales: factors(),
-            mins: format.has_min().then(factors),
+            codes: Buffer::try_zeros(panels * (k / TILE) * tile_bytes(format))?,
+            scales: factors()?,
+            mins: format.has_min().then(factors).transpose()?,
         };
         let panels = packed.panels_mut().into_par_iter().enumerate();
         panels.try_for_each_init(Vec::new, |bytes, (p, mut panel)| {

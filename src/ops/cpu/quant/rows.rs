@@ -27,10 +27,12 @@ impl QuantRows {
     /// Makes room for `rows` rows of `k` values (a multiple of [`GROUP`]); keeps the memory it has.
     pub fn resize(&mut self, rows: usize, k: usize) {
         assert!(k.is_multiple_of(GROUP), "{k} values in groups of {GROUP}: this is a bug");
-        self.k = k;
+        // no row of any width, should one of these find no memory
+        self.k = 0;
         self.codes.resize(rows * k);
         self.scales.resize(rows * k / GROUP);
         self.minus_sums.resize(rows * k / SUM);
+        self.k = k;
     }
 
     /// Values of a row.
@@ -48,11 +50,17 @@ impl QuantRows {
     /// Row `r`: codes `[k]`, scales `[k / 32]`, minus the sums `[k / 16]`.
     #[must_use]
     pub fn row(&self, r: usize) -> (&[i8], &[f32], &[i32]) {
+        self.some_rows(r, 1)
+    }
+
+    /// `n` rows from `first` on: codes `[n, k]`, scales `[n, k / 32]`, minus the sums `[n, k / 16]`.
+    #[must_use]
+    pub fn some_rows(&self, first: usize, n: usize) -> (&[i8], &[f32], &[i32]) {
         let k = self.k;
         (
-            &self.codes[r * k..][..k],
-            &self.scales[r * (k / GROUP)..][..k / GROUP],
-            &self.minus_sums[r * (k / SUM)..][..k / SUM],
+            &self.codes[first * k..][..n * k],
+            &self.scales[first * (k / GROUP)..][..n * (k / GROUP)],
+            &self.minus_sums[first * (k / SUM)..][..n * (k / SUM)],
         )
     }
 
