@@ -109,11 +109,21 @@ impl Net {
         let (deeper, reaching) = (batch.items_deeper_than(l), batch.items_reaching(l));
         let (going_on, here) = (batch.rows_of_first(deeper), batch.rows_of_first(reaching));
         self.norm(cpu, &ws.hidden, here, &layer.input_norm, &mut ws.normed);
-        if going_on < here {
-            // rows that end here need K of all, and Q where they are read
+        let all_go_on = going_on == here;
+        if all_go_on {
+            let qkv = [
+                Output::set(&layer.q, &mut ws.q),
+                Output::set(&layer.k, &mut ws.k),
+                Output::set(&layer.v, &mut ws.v),
+            ];
+            forward(cpu, &ws.normed, qkv);
+        } else {
             forward(cpu, &ws.normed, [Output::set(&layer.k, &mut ws.k)]);
-            self.position(cpu, layer.k_norm.as_deref(), (&mut ws.k, n_kv_heads), &ws.cos_sin);
-            kv.write_k(l, &pass.slots[..here], &ws.k)?;
+        }
+        self.position(cpu, layer.k_norm.as_deref(), (&mut ws.k, n_kv_heads), &ws.cos_sin);
+        kv.write_k(l, &pass.slots[..here], &ws.k)?;
+        if !all_go_on {
+            // rows that end here need nothing but K, and Q where they are read
             for item in deeper..reaching {
                 self.read_queries(l, item, ws, pass, capture);
             }
@@ -124,15 +134,6 @@ impl Net {
             ws.hidden.resize(going_on * self.spec.hidden);
             ws.normed.truncate(going_on);
             forward(cpu, &ws.normed, [Output::set(&layer.q, &mut ws.q), Output::set(&layer.v, &mut ws.v)]);
-        } else {
-            let qkv = [
-                Output::set(&layer.q, &mut ws.q),
-                Output::set(&layer.k, &mut ws.k),
-                Output::set(&layer.v, &mut ws.v),
-            ];
-            forward(cpu, &ws.normed, qkv);
-            self.position(cpu, layer.k_norm.as_deref(), (&mut ws.k, n_kv_heads), &ws.cos_sin);
-            kv.write_k(l, &pass.slots[..here], &ws.k)?;
         }
         kv.write_v(l, &pass.slots[..going_on], &ws.v)?;
         self.position(cpu, layer.q_norm.as_deref(), (&mut ws.q, n_heads), &ws.cos_sin);

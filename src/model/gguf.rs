@@ -299,18 +299,13 @@ impl GgufFile {
 
     /// Loads one tensor to the CPU, in the type it is stored in.
     pub fn tensor(&self, name: &str) -> Result<QTensor, GgufError> {
-        self.tensor_on(name, &Device::Cpu)
-    }
-
-    /// Loads one tensor to `device`, in the type it is stored in.
-    pub fn tensor_on(&self, name: &str, device: &Device) -> Result<QTensor, GgufError> {
         let info = self
             .tensor_info(name)
             .ok_or_else(|| GgufError::MissingTensor { file: self.path.clone(), tensor: name.into() })?;
         let data = self
             .bytes_at(info)
             .map_err(|e| GgufError::Io { file: self.path.clone(), reason: format!("tensor {name}: {e}") })?;
-        QStorage::from_data(data.into(), device, info.dtype)
+        QStorage::from_data(data.into(), &Device::Cpu, info.dtype)
             .and_then(|storage| QTensor::new(storage, info.shape.as_slice()))
             .map_err(|e| GgufError::Malformed {
                 file: self.path.clone(),

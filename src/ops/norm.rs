@@ -8,39 +8,23 @@ const LANES: usize = 16;
 /// `out = x · weight / sqrt(mean(x²) + eps)`, all of one length.
 pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     assert!(x.len() == weight.len() && x.len() == out.len(), "norm of unequal lengths: this is a bug");
-    isa.run(Norm { x, weight, eps, out });
+    out.copy_from_slice(x);
+    rms_norm_in_place(isa, out, weight, eps);
 }
 
 /// [`rms_norm`] of `x` onto itself.
 pub fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
     assert!(x.len() == weight.len(), "norm of unequal lengths: this is a bug");
-    isa.run(NormInPlace { x, weight, eps });
+    isa.run(Norm { x, weight, eps });
 }
 
 struct Norm<'a> {
-    x: &'a [f32],
-    weight: &'a [f32],
-    eps: f32,
-    out: &'a mut [f32],
-}
-
-impl Vectorised for Norm<'_> {
-    #[inline(always)]
-    fn run(self) {
-        let factor = inverse_rms(self.x, self.eps);
-        for ((out, x), w) in self.out.iter_mut().zip(self.x).zip(self.weight) {
-            *out = x * factor * w;
-        }
-    }
-}
-
-struct NormInPlace<'a> {
     x: &'a mut [f32],
     weight: &'a [f32],
     eps: f32,
 }
 
-impl Vectorised for NormInPlace<'_> {
+impl Vectorised for Norm<'_> {
     #[inline(always)]
     fn run(self) {
         let factor = inverse_rms(self.x, self.eps);

@@ -66,15 +66,6 @@ struct Chunk {
 impl<T: Number> Buffer<T> {
     /// `len` zeros. The system hands out the memory as it is first written.
     ///
-    /// # Panics
-    /// When the system has no address space left, as `Vec` does.
-    #[must_use]
-    pub fn zeros(len: usize) -> Self {
-        Self::try_zeros(len).unwrap_or_else(|e| panic!("no memory for {len} values: {e}"))
-    }
-
-    /// As [`Self::zeros`].
-    ///
     /// # Errors
     /// When the system refuses the memory.
     pub fn try_zeros(len: usize) -> io::Result<Self> {
@@ -205,7 +196,8 @@ mod tests {
 
     #[test]
     fn buffers_are_zero_aligned_and_apart() {
-        let mut all: Vec<Buffer<f32>> = [0, 1, 17, 4000, 3 << 20, 9].map(Buffer::zeros).into();
+        let mut all: Vec<Buffer<f32>> =
+            [0, 1, 17, 4000, 3 << 20, 9].map(|n| Buffer::try_zeros(n).unwrap()).into();
         for (i, b) in all.iter_mut().enumerate() {
             assert_eq!(b.as_ptr() as usize % LINE, 0);
             assert!(b.iter().all(|v| *v == 0.0));
@@ -216,7 +208,7 @@ mod tests {
         }
         drop(all);
         // what is taken next is zero again, be it the same chunk or a new one
-        assert!(Buffer::<u8>::zeros(5000).iter().all(|v| *v == 0));
+        assert!(Buffer::<u8>::try_zeros(5000).unwrap().iter().all(|v| *v == 0));
     }
 
     #[test]
@@ -240,7 +232,7 @@ mod tests {
 
     #[test]
     fn small_buffers_fill_chunk_after_chunk() {
-        let all: Vec<Buffer<u8>> = (0..20).map(|_| Buffer::zeros(5 << 20)).collect();
+        let all: Vec<Buffer<u8>> = (0..20).map(|_| Buffer::try_zeros(5 << 20).unwrap()).collect();
         let mut starts: Vec<usize> = all.iter().map(|b| b.as_ptr() as usize).collect();
         starts.sort_unstable();
         assert!(starts.windows(2).all(|w| w[1] - w[0] >= 5 << 20));
