@@ -11,7 +11,7 @@
 //! ```
 //!
 //! All strips of a call have tiles of one shape, so tiles are configured once and released at the end; released
-//! tiles cost the system nothing when it switches threads. There are no tiles for a few rows ([`MIN_ROWS`]).
+//! tiles cost the system nothing when it switches threads. A few rows are `few.rs`'s.
 //!
 //! **Not measured: no processor with AMX has run this.** What published numbers allow: the tile unit multiplies a row
 //! of activations per cycle, 16 cycles for a tile, by codes of up to 64 inputs; loading a tile's row takes half a cycle,
@@ -38,14 +38,12 @@ use std::{
 
 use super::{
     dot::{Left, Out, Shape, dot},
-    matrix::TILE,
     rows::{QuantRows, SUM},
     slice::{Expanded, SLICE, Slice},
+    stored::TILE,
 };
 use crate::ops::cpu::tile::{COLS, Isa};
 
-/// Fewest rows that pay for configuring tiles; fewer are `dot.rs`'s, as in decoding.
-const MIN_ROWS: usize = 8;
 /// Most rows of a tile.
 const TILE_ROWS: usize = 16;
 /// Most rows of a strip: two tiles.
@@ -90,9 +88,9 @@ impl Config {
 }
 
 impl Tiles {
-    /// None where tiles are not to be had or not worth it.
+    /// None where there are no tiles.
     pub(super) fn configure(isa: Isa, rows: usize, shape: Shape) -> Option<Self> {
-        if !isa.has_amx() || rows < MIN_ROWS {
+        if !isa.has_amx() {
             return None;
         }
         let config = Config::new(rows.min(TILE_ROWS), TILE / shape.per_tile());

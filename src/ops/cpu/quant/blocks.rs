@@ -49,7 +49,13 @@ impl BlockFormat {
     /// Weights in a block.
     #[must_use]
     pub fn weights(self) -> usize {
-        if self.has_factors() { 256 } else { 32 }
+        Self::block_weights(self.has_factors())
+    }
+
+    /// Weights in a block of a format with or without [factors](Self::has_factors).
+    #[inline]
+    pub(super) fn block_weights(factors: bool) -> usize {
+        if factors { 256 } else { 32 }
     }
 
     /// Bytes of a block in the file.

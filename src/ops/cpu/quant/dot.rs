@@ -12,9 +12,9 @@
 //! The same on tile registers, for many rows: `amx.rs`.
 
 use super::{
-    matrix::{TILE, VECTORS},
     rows::{QuantRows, SUM},
     slice::Expanded,
+    stored::{TILE, VECTORS},
 };
 use crate::ops::cpu::tile::{COLS, Isa, Vectorised};
 

@@ -4,11 +4,12 @@
 pub(super) mod amx;
 pub mod blocks;
 mod dot;
+#[cfg(target_arch = "x86_64")]
+mod few;
 pub mod matrix;
 pub mod rows;
-#[cfg(target_arch = "x86_64")]
-mod single;
 mod slice;
+mod stored;
 
 pub use blocks::BlockFormat;
 pub use matrix::QuantMatrix;
@@ -17,8 +18,8 @@ pub use rows::QuantRows;
 use std::cell::RefCell;
 
 use dot::{Left, Out, ROWS, Shape, dot};
-use matrix::TILE;
 use slice::{SLICE, Slice};
+use stored::TILE;
 
 use super::tile::{COLS, Isa};
 
@@ -43,9 +44,9 @@ impl QuantMatrix {
     ) {
         assert!(x.k() == self.k() && first + rows <= x.rows(), "rows {first} + {rows}: this is a bug");
         #[cfg(target_arch = "x86_64")]
-        if rows == 1 && isa.has_vnni() {
-            // SAFETY: the processor has the features; the row exists by the assertion; 32 values by the caller's promise.
-            unsafe { single::add_row(self, x, first, p, c) };
+        if rows <= few::FEW && isa.has_vnni() {
+            // SAFETY: the processor has the features; the rows exist by the assertion; their values by the caller's promise.
+            unsafe { few::add_rows(self, x, (first, rows), p, c) };
             return;
         }
         let format = self.format();

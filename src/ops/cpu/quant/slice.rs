@@ -6,7 +6,8 @@
 use half::f16;
 
 use super::blocks::spread;
-use super::matrix::{GroupNumbers, QuantMatrix, TILE, VECTOR, VECTORS, tile_bytes};
+use super::matrix::QuantMatrix;
+use super::stored::{Layout, Numbers, TILE, VECTOR, VECTORS};
 use crate::ops::cpu::tile::{COLS, Isa, Vectorised};
 
 /// Tiles of a slice: 512 inputs of 32 outputs, 16 KiB of codes.
@@ -23,8 +24,7 @@ pub(super) struct Slice {
 /// What the dot kernels read; all of it aligned to 64 bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Expanded<'a> {
-    /// `[tiles][16 vectors][64]`; vector `2s + h` of a tile: inputs `4s ..`, outputs `16h ..`. Codes of 8 bits are read
-    /// where the matrix has them.
+    /// `[tiles][16 vectors][64]`; vector `2s + h` of a tile: inputs `4s ..`, outputs `16h ..`.
     pub(super) codes: &'a [[[u8; VECTOR]; VECTORS]],
     /// `[groups][32 outputs]`: two groups per tile where groups are of 16 inputs, else one.
     pub(super) scales: &'a [[f32; COLS]; 2 * SLICE],
@@ -54,47 +54,48 @@ impl Slice {
         Expanded { codes: &self.codes, scales: &self.scales, mins: &self.mins }
     }
 
-    /// Expands tiles `from .. from + tiles` of panel `p`.
-    pub(super) fn expand<'a>(
-        &'a mut self,
+    /// Expands tiles `from .. from + tiles` (whole blocks) of panel `p`.
+    pub(super) fn expand(
+        &mut self,
         isa: Isa,
-        m: &'a QuantMatrix,
+        m: &QuantMatrix,
         p: usize,
         from: usize,
         tiles: usize,
-    ) -> Expanded<'a> {
-        let per_tile = TILE / m.format().group();
-        let groups = from * per_tile..(from + tiles) * per_tile;
-        numbers(isa, m.scales(p, groups.clone()), &mut self.scales);
-        if let Some(mins) = m.mins(p, groups) {
-            numbers(isa, mins, &mut self.mins);
-        }
-        let bytes = tile_bytes(m.format());
-        let stored = &m.tiles(p, from)[..tiles * bytes];
-        let codes = if m.format().bits() == 8 {
-            stored.as_chunks::<VECTOR>().0.as_chunks().0
-        } else {
-            self.codes(isa, stored, m.format().bits());
-            &self.codes[..tiles]
-        };
-        Expanded { codes, scales: &self.scales, mins: &self.mins }
-    }
-
-    fn codes(&mut self, isa: Isa, stored: &[u8], bits: usize) {
-        let bytes = TILE * COLS / 8 * bits;
-        for (stored, codes) in stored.chunks_exact(bytes).zip(&mut self.codes) {
-            #[cfg(target_arch = "x86_64")]
-            if isa.has_avx512() {
-                // SAFETY: the processor has the features; a stored tile of `bits` bits is what the function takes.
-                #[allow(unsafe_code)]
-                unsafe {
-                    expand_avx512(stored, bits, codes);
-                }
-                continue;
+    ) -> Expanded<'_> {
+        let (layout, bits) = (Layout::of(m.format()), m.format().bits());
+        let groups = layout.tiles * TILE / m.format().group();
+        let blocks = m.panel(p, from / layout.tiles).chunks_exact(layout.bytes).take(tiles / layout.tiles);
+        for (b, block) in blocks.enumerate() {
+            numbers(isa, layout.scales(block), &mut self.scales[b * groups..][..groups]);
+            if let Some(mins) = layout.mins(block) {
+                numbers(isa, mins, &mut self.mins[b * groups..][..groups]);
             }
-            isa.run(Codes { stored, bits, codes });
+            let codes = &mut self.codes[b * layout.tiles..][..layout.tiles];
+            for (stored, codes) in block.chunks_exact(layout.tile).zip(codes) {
+                expand_tile(isa, stored, bits, codes);
+            }
         }
+        Expanded { codes: &self.codes[..tiles], scales: &self.scales, mins: &self.mins }
     }
+}
+
+/// The codes of a stored tile of `bits` bits, one byte each.
+fn expand_tile(isa: Isa, stored: &[u8], bits: usize, codes: &mut [[u8; VECTOR]; VECTORS]) {
+    if bits == 8 {
+        codes.as_flattened_mut().copy_from_slice(stored);
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_avx512() {
+        // SAFETY: the processor has the features; a stored tile of `bits` bits is what the function takes.
+        #[allow(unsafe_code)]
+        unsafe {
+            expand_avx512(stored, bits, codes);
+        }
+        return;
+    }
+    isa.run(Codes { stored, bits, codes });
 }
 
 /// Plain code for one tile.
@@ -122,8 +123,8 @@ impl Vectorised for Codes<'_> {
     }
 }
 
-/// The numbers of consecutive groups as f32.
-fn numbers(isa: Isa, from: GroupNumbers<'_>, to: &mut [[f32; COLS]]) {
+/// The numbers of a block's groups as f32.
+fn numbers(isa: Isa, from: Numbers<'_>, to: &mut [[f32; COLS]]) {
     #[cfg(target_arch = "x86_64")]
     if isa.has_avx512() {
         // SAFETY: the processor has the features.
@@ -133,28 +134,26 @@ fn numbers(isa: Isa, from: GroupNumbers<'_>, to: &mut [[f32; COLS]]) {
         }
         return;
     }
-    isa.run(Numbers { from, to });
+    isa.run(AllNumbers { from, to });
 }
 
-struct Numbers<'a> {
-    from: GroupNumbers<'a>,
+struct AllNumbers<'a> {
+    from: Numbers<'a>,
     to: &'a mut [[f32; COLS]],
 }
 
-impl Vectorised for Numbers<'_> {
+impl Vectorised for AllNumbers<'_> {
     #[inline(always)]
     fn run(self) {
-        let GroupNumbers { blocks, factors, groups_per_block } = self.from;
-        for (block, to) in blocks.iter().zip(self.to.chunks_mut(groups_per_block)) {
-            for to in to {
-                for (to, from) in to.iter_mut().zip(block) {
-                    *to = finite_f16(*from);
-                }
-            }
+        let Self { from, to } = self;
+        let mut halves = [0f32; COLS];
+        for (c, half) in halves.iter_mut().enumerate() {
+            *half = finite_f16(from.half(c));
         }
-        for (to, factors) in self.to.iter_mut().zip(factors) {
+        to.fill(halves);
+        for (to, factors) in to.iter_mut().zip(from.factors) {
             for (to, factor) in to.iter_mut().zip(factors) {
-                *to *= f32::from(*factor);
+                *to *= f32::from(factor.cast_signed());
             }
         }
     }
@@ -165,32 +164,26 @@ impl Vectorised for Numbers<'_> {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code)]
-unsafe fn numbers_avx512(from: GroupNumbers<'_>, to: &mut [[f32; COLS]]) {
+unsafe fn numbers_avx512(from: Numbers<'_>, to: &mut [[f32; COLS]]) {
     use std::arch::x86_64::{
         _mm_loadu_si128, _mm256_loadu_si256, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps,
         _mm512_mul_ps, _mm512_storeu_ps,
     };
-    let mut factors = from.factors.iter();
-    for (block, to) in from.blocks.iter().zip(to.chunks_mut(from.groups_per_block)) {
-        for half in 0..2 {
-            // SAFETY: 16 of the 32 numbers from `half * 16` on.
-            let number = unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(block.as_ptr().add(half * 16).cast())) };
-            let mut factors = factors.clone();
-            for to in to.iter_mut() {
-                let scaled = match factors.next() {
-                    // SAFETY: as above.
-                    Some(factors) => unsafe {
-                        let factors = _mm_loadu_si128(factors.as_ptr().add(half * 16).cast());
-                        _mm512_mul_ps(number, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(factors)))
-                    },
-                    None => number,
-                };
+    for half in 0..2 {
+        // SAFETY: 16 of the 32 numbers from `half * 16` on.
+        let number =
+            unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.halves.as_ptr().add(half * 32).cast())) };
+        for (g, to) in to.iter_mut().enumerate() {
+            let scaled = match from.factors.get(g) {
                 // SAFETY: as above.
-                unsafe { _mm512_storeu_ps(to.as_mut_ptr().add(half * 16), scaled) };
-            }
-        }
-        for _ in 0..to.len() {
-            factors.next();
+                Some(factors) => unsafe {
+                    let factors = _mm_loadu_si128(factors.as_ptr().add(half * 16).cast());
+                    _mm512_mul_ps(number, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(factors)))
+                },
+                None => number,
+            };
+            // SAFETY: as above.
+            unsafe { _mm512_storeu_ps(to.as_mut_ptr().add(half * 16), scaled) };
         }
     }
 }
