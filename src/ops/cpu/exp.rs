@@ -10,13 +10,15 @@ pub fn exp(x: f32) -> f32 {
     const LN2_HI: f32 = 0.693_145_75; // ln 2 in two parts: n * LN2_HI is exact for |n| < 2^9
     const LN2_LO: f32 = 1.428_606_8e-6;
     let clamped = x.clamp(-87.3, 88.0);
-    let n = (clamped.mul_add(std::f32::consts::LOG2_E, ROUND)) - ROUND;
+    let shifted = clamped.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
     let r = n.mul_add(-LN2_LO, n.mul_add(-LN2_HI, clamped));
     let mut p = 1.0 / 5040.0;
     for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         p = r.mul_add(p, c);
     }
-    let scale = f32::from_bits(((n as i32 + 127) << 23) as u32);
+    // n is in the low bits; converting it to an integer would be done number by number
+    let scale = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
     if x < -87.3 { 0.0 } else { p * scale }
 }
 

@@ -10,6 +10,8 @@ use crate::ops::cpu::{
 pub const GROUP: usize = 32;
 /// Values whose codes are summed: the finest group of any weight format.
 pub const SUM: usize = 16;
+/// A group of smaller values is a group of zeros.
+const LEAST: f32 = 1e-30;
 
 /// Rows of signed codes: `x ≈ scale · code`, with `scale = max |x| / 127` over each group of [`GROUP`].
 ///
@@ -99,7 +101,7 @@ impl Slots<'_> {
                 self.minus_sums.part(r * (k / SUM), k / SUM),
             )
         };
-        isa.run(Fill { x, codes, scales, minus_sums });
+        fill(isa, x, codes, scales, minus_sums);
     }
 }
 
@@ -119,8 +121,25 @@ impl Slots<'_> {
                 self.minus_sums.part(at * (GROUP / SUM), GROUP / SUM),
             )
         };
-        isa.run(Fill { x, codes, scales, minus_sums });
+        fill(isa, x, codes, scales, minus_sums);
     }
+}
+
+/// Quantises whole groups: as many as there are scales.
+fn fill(isa: Isa, x: &[f32], codes: &mut [i8], scales: &mut [f32], minus_sums: &mut [i32]) {
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_avx512() {
+        let groups = x.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);
+        for ((x, codes), (scale, sums)) in groups.zip(scales.iter_mut().zip(minus_sums.as_chunks_mut().0)) {
+            // SAFETY: the processor has the features.
+            #[allow(unsafe_code)]
+            unsafe {
+                *scale = group_avx512(x, codes, sums);
+            }
+        }
+        return;
+    }
+    isa.run(Fill { x, codes, scales, minus_sums });
 }
 
 struct Fill<'a> {
@@ -155,15 +174,48 @@ fn group(x: &[f32; GROUP], codes: &mut [i8; GROUP]) -> f32 {
         top = top.max(v.to_bits() & 0x7fff_ffff);
     }
     let max = f32::from_bits(top);
-    if !(1e-30..=f32::MAX).contains(&max) {
+    if !(LEAST..=f32::MAX).contains(&max) {
         codes.fill(0);
-        return if max < 1e-30 { 0.0 } else { f32::NAN };
+        return if max < LEAST { 0.0 } else { f32::NAN };
     }
     let inverse = 127.0 / max;
     // adding and taking away 1.5 · 2^23 rounds to the nearest integer, ties to even
     const MAGIC: f32 = 12_582_912.0;
     for (code, v) in codes.iter_mut().zip(x) {
         *code = ((v * inverse + MAGIC).to_bits() as i32 - MAGIC.to_bits() as i32) as i8;
+    }
+    max / 127.0
+}
+
+/// As [`group`], and minus the sums of each half: what the compiler makes of the plain loops is three times slower.
+///
+/// # Safety
+/// Needs AVX-512F.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[allow(unsafe_code)]
+unsafe fn group_avx512(x: &[f32; GROUP], codes: &mut [i8; GROUP], minus_sums: &mut [i32; GROUP / SUM]) -> f32 {
+    use std::arch::x86_64::{
+        _mm_storeu_si128, _mm512_abs_ps, _mm512_castps_si512, _mm512_cvtepi32_epi8, _mm512_cvtps_epi32,
+        _mm512_loadu_ps, _mm512_max_epu32, _mm512_mul_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32,
+        _mm512_set1_ps,
+    };
+    // SAFETY: two vectors of 16 values, two of 16 codes.
+    let x = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(SUM))] };
+    let bits = x.map(|x| _mm512_castps_si512(_mm512_abs_ps(x)));
+    let max = f32::from_bits(_mm512_reduce_max_epu32(_mm512_max_epu32(bits[0], bits[1])));
+    if !(LEAST..=f32::MAX).contains(&max) {
+        codes.fill(0);
+        minus_sums.fill(0);
+        return if max < LEAST { 0.0 } else { f32::NAN };
+    }
+    let inverse = _mm512_set1_ps(127.0 / max);
+    for (half, x) in x.into_iter().enumerate() {
+        // to the nearest integer, ties to even
+        let rounded = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
+        minus_sums[half] = -_mm512_reduce_add_epi32(rounded);
+        // SAFETY: as above.
+        unsafe { _mm_storeu_si128(codes.as_mut_ptr().add(half * SUM).cast(), _mm512_cvtepi32_epi8(rounded)) };
     }
     max / 127.0
 }
