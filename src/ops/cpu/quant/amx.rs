@@ -38,7 +38,7 @@ use std::{
 
 use super::{
     dot::{Left, Out, Shape, dot},
-    rows::{QuantRows, SUM},
+    rows::QuantRows,
     slice::{Expanded, SLICE, Slice},
     stored::TILE,
 };
@@ -194,15 +194,17 @@ impl Buffer {
     /// Gathers the terms of the rows of `a`.
     fn gather(&mut self, a: Left<'_>, shape: Shape) {
         let per_tile = shape.per_tile();
-        let (sums, zero) = (TILE / SUM / per_tile, i32::from(shape.zero));
+        let zero = i32::from(shape.zero);
         for (r, terms) in self.terms.iter_mut().enumerate().take(a.rows) {
-            let (_, scales, minus_sums) = a.x.row(a.row + r);
-            let minus_sums = minus_sums[a.tile * (TILE / SUM)..].chunks_exact(sums);
-            for (g, minus_sums) in minus_sums.enumerate().take(a.tiles * per_tile) {
-                let (minus_sum, scale) = (minus_sums.iter().sum::<i32>(), scales[a.tile + g / per_tile]);
-                terms.scales[g] = scale;
-                terms.zeros[g] = minus_sum * zero;
-                terms.minus[g] = minus_sum as f32 * scale;
+            let groups = &a.x.row(a.row + r).1[a.tile..][..a.tiles];
+            for (tile, group) in groups.iter().enumerate() {
+                for part in 0..per_tile {
+                    let g = tile * per_tile + part;
+                    let minus_sum = if shape.group16 { group.minus_sums[part] } else { group.minus_sum };
+                    terms.scales[g] = group.scale;
+                    terms.zeros[g] = minus_sum * zero;
+                    terms.minus[g] = minus_sum as f32 * group.scale;
+                }
             }
         }
     }

@@ -110,7 +110,7 @@ impl BlockFormat {
         matches!(self, Self::Q4_1 | Self::Q5_1 | Self::Q2K | Self::Q4K | Self::Q5K)
     }
 
-    /// The code of a weight of 0 (before the minimum): 0 or a power of two.
+    /// The code of a weight of 0: a power of two, or 0 where there is a minimum.
     #[must_use]
     pub fn zero(self) -> u8 {
         match self {

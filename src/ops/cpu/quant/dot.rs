@@ -12,7 +12,7 @@
 //! The same on tile registers, for many rows: `amx.rs`.
 
 use super::{
-    rows::{QuantRows, SUM},
+    rows::{Group, QuantRows},
     slice::Expanded,
     stored::{TILE, VECTORS},
 };
@@ -28,7 +28,7 @@ pub(super) struct Shape {
     pub(super) group16: bool,
     /// There are minima.
     pub(super) mins: bool,
-    /// Code of a weight of 0: 0 or a power of two.
+    /// Code of a weight of 0: a power of two, or 0 where there are minima.
     pub(super) zero: u8,
 }
 
@@ -105,15 +105,14 @@ impl Vectorised for OneRow<'_> {
     #[inline(always)]
     fn run(self) {
         let Self { a, b, shape, y } = self;
-        let (codes, scales, minus_sums) = a.x.row(a.row);
+        let (codes, groups) = a.x.row(a.row);
         let codes = &codes[a.tile * TILE..][..a.tiles * TILE];
         let per_tile = shape.per_tile();
-        let (steps, sums) = (TILE / 4 / per_tile, TILE / SUM / per_tile);
+        let steps = TILE / 4 / per_tile;
         for g in 0..a.tiles * per_tile {
             let tile = g / per_tile;
-            let scale = scales[a.tile + tile];
-            let at = (a.tile * per_tile + g) * sums;
-            let minus_sum: i32 = minus_sums[at..at + sums].iter().sum();
+            let Group { scale, minus_sum, minus_sums, .. } = groups[a.tile + tile];
+            let minus_sum = if shape.group16 { minus_sums[g % 2] } else { minus_sum };
             let mut t = [minus_sum * i32::from(shape.zero); COLS];
             for step in 0..steps {
                 let x: [i8; 4] =
@@ -151,21 +150,19 @@ unsafe fn avx512<const R: usize, const GROUP16: bool, const MINS: bool>(
     out: Out,
 ) {
     use std::arch::x86_64::{
-        __m512, __m512i, _mm_cvtsi32_si128, _mm512_add_epi32, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
-        _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_loadu_ps, _mm512_mul_ps,
+        __m512, __m512i, _mm_cvtsi32_si128, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
+        _mm512_fnmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_loadu_ps, _mm512_mul_ps,
         _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sll_epi32,
         _mm512_storeu_ps,
     };
-    let (codes, scales, sums) = a.x.some_rows(a.row, R);
+    let (codes, groups) = a.x.some_rows(a.row, R);
     let k = a.x.k();
-    let (per_tile, n_sums) = if GROUP16 { (2, 1) } else { (1, 2) };
-    // shifting by 32 gives 0
-    let zero_shift = _mm_cvtsi32_si128(if zero == 0 { 32 } else { zero.trailing_zeros() as i32 });
+    let per_tile = if GROUP16 { 2 } else { 1 };
+    let zero_shift = _mm_cvtsi32_si128(zero.trailing_zeros() as i32);
     // SAFETY: all addresses are inside the rows, the slice and the output rows that the caller promises.
     unsafe {
         let codes = codes.as_ptr().add(a.tile * TILE).cast::<i32>();
-        let scales = scales.as_ptr().add(a.tile);
-        let sums = sums.as_ptr().add(a.tile * (TILE / SUM));
+        let groups = groups.as_ptr().add(a.tile);
         // no bounds are checked inside: a way out of the loop keeps the compiler from holding sums in place
         let all = b.codes.as_ptr();
         let mut y = [[_mm512_setzero_ps(); 2]; R];
@@ -175,15 +172,15 @@ unsafe fn avx512<const R: usize, const GROUP16: bool, const MINS: bool>(
         }
         for g in 0..a.tiles * per_tile {
             let tile = g / per_tile;
+            let group = |r: usize| groups.add(r * (k / TILE) + tile);
             let mut t = [[_mm512_setzero_si512(); 2]; R];
-            let mut minus_sums = [_mm512_setzero_si512(); R];
-            for (r, (t, minus_sum)) in t.iter_mut().zip(&mut minus_sums).enumerate() {
-                let sums = sums.add(r * (k / SUM) + g * n_sums);
-                *minus_sum = _mm512_set1_epi32(*sums);
-                if !GROUP16 {
-                    *minus_sum = _mm512_add_epi32(*minus_sum, _mm512_set1_epi32(*sums.add(1)));
+            // where there are minima, the code of 0 is 0
+            if !MINS {
+                for (r, t) in t.iter_mut().enumerate() {
+                    let group = group(r);
+                    let minus = if GROUP16 { (*group).minus_sums[g % 2] } else { (*group).minus_sum };
+                    *t = [_mm512_sll_epi32(_mm512_set1_epi32(minus), zero_shift); 2];
                 }
-                *t = [_mm512_sll_epi32(*minus_sum, zero_shift); 2];
             }
             let steps = VECTORS / 2 / per_tile;
             let vectors = all.add(tile).cast::<__m512i>().add(g % per_tile * steps * 2);
@@ -202,15 +199,20 @@ unsafe fn avx512<const R: usize, const GROUP16: bool, const MINS: bool>(
             };
             let s = factors(b.scales.as_ptr().cast());
             for (r, (y, t)) in y.iter_mut().zip(&t).enumerate() {
-                let x = _mm512_set1_ps(*scales.add(r * (k / TILE) + tile));
+                let x = _mm512_set1_ps((*group(r)).scale);
                 y[0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t[0]), _mm512_mul_ps(s[0], x), y[0]);
                 y[1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t[1]), _mm512_mul_ps(s[1], x), y[1]);
             }
             if MINS {
                 let min = factors(b.mins.as_ptr().cast());
-                for (r, (y, minus_sum)) in y.iter_mut().zip(&minus_sums).enumerate() {
-                    let x = _mm512_set1_ps(*scales.add(r * (k / TILE) + tile));
-                    let minus = _mm512_mul_ps(_mm512_cvtepi32_ps(*minus_sum), x);
+                for (r, y) in y.iter_mut().enumerate() {
+                    let Group { scale, minus_sums, minus, .. } = &*group(r);
+                    let minus = if GROUP16 {
+                        let sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(minus_sums[g % 2]));
+                        _mm512_mul_ps(sum, _mm512_set1_ps(*scale))
+                    } else {
+                        _mm512_set1_ps(*minus)
+                    };
                     y[0] = _mm512_fnmadd_ps(min[0], minus, y[0]);
                     y[1] = _mm512_fnmadd_ps(min[1], minus, y[1]);
                 }

@@ -9,17 +9,17 @@
 
 use std::arch::x86_64::{
     __m512, __m512i, _MM_HINT_T1, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm256_loadu_si256,
-    _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps,
-    _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
-    _mm512_mask_add_epi8, _mm512_mul_ps, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_sll_epi32, _mm512_srli_epi16, _mm512_storeu_ps,
+    _mm512_and_si512, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_dpbusd_epi32,
+    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_add_epi8,
+    _mm512_mul_ps, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_setzero_si512, _mm512_sll_epi32, _mm512_srli_epi16, _mm512_storeu_ps,
 };
 
 use std::ops::Range;
 
 use super::{
     BlockFormat, QuantMatrix, QuantRows,
-    rows::SUM,
+    rows::Group,
     stored::{Layout, Numbers, TILE, VECTOR, VECTORS},
 };
 use crate::ops::cpu::tile::COLS;
@@ -108,13 +108,12 @@ unsafe fn pass<
     p: usize,
     c: *mut f32,
 ) {
-    let (per_tile, sums_of_group) = if GROUP16 { (2, 1) } else { (1, 2) };
-    let (k, zero) = (x.k(), m.format().zero());
-    // shifting by 32 gives 0
-    let zero_shift = _mm_cvtsi32_si128(if zero == 0 { 32 } else { zero.trailing_zeros() as i32 });
+    let per_tile = if GROUP16 { 2 } else { 1 };
+    let k = x.k();
+    let zero_shift = _mm_cvtsi32_si128(m.format().zero().trailing_zeros() as i32);
     let layout = Layout::new(BITS, if GROUP16 { 16 } else { 32 }, MINS, FACTORS);
-    let (codes, scales, minus_sums) = x.some_rows(first, R);
-    let (codes, scales, minus_sums) = (codes.as_ptr().cast::<i32>(), scales.as_ptr(), minus_sums.as_ptr());
+    let (codes, groups) = x.some_rows(first, R);
+    let (codes, groups) = (codes.as_ptr().cast::<i32>(), groups.as_ptr());
     // SAFETY: addresses are inside the panel, the rows and the 32 outputs of each: the panel has a tile for every 32 codes
     // of a row. Prefetching reads nothing.
     unsafe {
@@ -130,16 +129,16 @@ unsafe fn pass<
                 let stored = &block[tile * layout.tile..][..layout.tile];
                 prefetch(stored);
                 let at = b * layout.tiles + tile;
+                let group = |r: usize| groups.add(r * (k / TILE) + at);
                 for part in 0..per_tile {
-                    let mut minus = [_mm512_set1_epi32(0); R];
-                    let mut t = [[_mm512_set1_epi32(0); 2]; R];
-                    for (r, (minus, t)) in minus.iter_mut().zip(&mut t).enumerate() {
-                        let sums = minus_sums.add(r * (k / SUM) + (at * per_tile + part) * sums_of_group);
-                        *minus = _mm512_set1_epi32(*sums);
-                        if !GROUP16 {
-                            *minus = _mm512_add_epi32(*minus, _mm512_set1_epi32(*sums.add(1)));
+                    let mut t = [[_mm512_setzero_si512(); 2]; R];
+                    // where there are minima, the code of 0 is 0
+                    if !MINS {
+                        for (r, t) in t.iter_mut().enumerate() {
+                            let group = group(r);
+                            let minus = if GROUP16 { (*group).minus_sums[part] } else { (*group).minus_sum };
+                            *t = [_mm512_sll_epi32(_mm512_set1_epi32(minus), zero_shift); 2];
                         }
-                        *t = [_mm512_sll_epi32(*minus, zero_shift); 2];
                     }
                     // pairs of steps share vectors of low bits
                     let pairs = VECTORS / 4 / per_tile;
@@ -157,18 +156,23 @@ unsafe fn pass<
                     let g = tile * per_tile + part;
                     let s = [0, 1].map(|half| number::<FACTORS>(of_scales, g, half));
                     for (r, (y, t)) in y.iter_mut().zip(&t).enumerate() {
-                        let x_scale = _mm512_set1_ps(*scales.add(r * (k / TILE) + at));
+                        let x_scale = _mm512_set1_ps((*group(r)).scale);
                         for ((y, t), s) in y.iter_mut().zip(t).zip(s) {
                             *y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*t), _mm512_mul_ps(s, x_scale), *y);
                         }
                     }
                     let Some(of_mins) = of_mins.filter(|_| MINS) else { continue };
                     let min = [0, 1].map(|half| number::<FACTORS>(of_mins, g, half));
-                    for (r, (y, minus)) in y.iter_mut().zip(&minus).enumerate() {
-                        let x_scale = _mm512_set1_ps(*scales.add(r * (k / TILE) + at));
-                        let u = _mm512_mul_ps(_mm512_cvtepi32_ps(*minus), x_scale);
+                    for (r, y) in y.iter_mut().enumerate() {
+                        let Group { scale, minus_sums, minus, .. } = &*group(r);
+                        let minus = if GROUP16 {
+                            let sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(minus_sums[part]));
+                            _mm512_mul_ps(sum, _mm512_set1_ps(*scale))
+                        } else {
+                            _mm512_set1_ps(*minus)
+                        };
                         for (y, min) in y.iter_mut().zip(min) {
-                            *y = _mm512_fnmadd_ps(min, u, *y);
+                            *y = _mm512_fnmadd_ps(min, minus, *y);
                         }
                     }
                 }

@@ -1,7 +1,7 @@
 //! Activations in eight bits: each row in groups of 32 values that share a scale.
 
 use crate::ops::cpu::{
-    buffer::Scratch,
+    buffer::{Number, Scratch},
     disjoint::Disjoint,
     tile::{Isa, Vectorised},
 };
@@ -20,9 +20,21 @@ const LEAST: f32 = 1e-30;
 pub struct QuantRows {
     k: usize,
     codes: Scratch<i8>,
-    scales: Scratch<f32>,
-    /// Minus the sum of every [`SUM`] codes, what a weight format with a zero point is corrected with.
-    minus_sums: Scratch<i32>,
+    groups: Scratch<Group>,
+}
+
+/// What a group has beside its codes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+pub struct Group {
+    /// What codes are multiplied with.
+    pub scale: f32,
+    /// Minus the sum of all codes: what a weight format with a zero point is corrected with.
+    pub minus_sum: i32,
+    /// Minus the sum of each [`SUM`] codes, for weights in groups of so many.
+    pub minus_sums: [i32; GROUP / SUM],
+    /// `minus_sum · scale`, for formats with minima.
+    pub minus: f32,
 }
 
 impl QuantRows {
@@ -32,8 +44,7 @@ impl QuantRows {
         // no row of any width, should one of these find no memory
         self.k = 0;
         self.codes.resize(rows * k);
-        self.scales.resize(rows * k / GROUP);
-        self.minus_sums.resize(rows * k / SUM);
+        self.groups.resize(rows * k / GROUP);
         self.k = k;
     }
 
@@ -49,31 +60,22 @@ impl QuantRows {
         self.codes.len().checked_div(self.k).unwrap_or(0)
     }
 
-    /// Row `r`: codes `[k]`, scales `[k / 32]`, minus the sums `[k / 16]`.
+    /// Row `r`: codes `[k]`, groups `[k / 32]`.
     #[must_use]
-    pub fn row(&self, r: usize) -> (&[i8], &[f32], &[i32]) {
+    pub fn row(&self, r: usize) -> (&[i8], &[Group]) {
         self.some_rows(r, 1)
     }
 
-    /// `n` rows from `first` on: codes `[n, k]`, scales `[n, k / 32]`, minus the sums `[n, k / 16]`.
+    /// `n` rows from `first` on: codes `[n, k]`, groups `[n, k / 32]`.
     #[must_use]
-    pub fn some_rows(&self, first: usize, n: usize) -> (&[i8], &[f32], &[i32]) {
-        let k = self.k;
-        (
-            &self.codes[first * k..][..n * k],
-            &self.scales[first * (k / GROUP)..][..n * (k / GROUP)],
-            &self.minus_sums[first * (k / SUM)..][..n * (k / SUM)],
-        )
+    pub fn some_rows(&self, first: usize, n: usize) -> (&[i8], &[Group]) {
+        let (k, groups) = (self.k, self.k / GROUP);
+        (&self.codes[first * k..][..n * k], &self.groups[first * groups..][..n * groups])
     }
 
     /// The rows, to be filled by tasks side by side.
     pub(crate) fn slots(&mut self) -> Slots<'_> {
-        Slots {
-            k: self.k,
-            codes: Disjoint::new(&mut self.codes),
-            scales: Disjoint::new(&mut self.scales),
-            minus_sums: Disjoint::new(&mut self.minus_sums),
-        }
+        Slots { k: self.k, codes: Disjoint::new(&mut self.codes), groups: Disjoint::new(&mut self.groups) }
     }
 }
 
@@ -81,8 +83,7 @@ impl QuantRows {
 pub(crate) struct Slots<'a> {
     k: usize,
     codes: Disjoint<'a, i8>,
-    scales: Disjoint<'a, f32>,
-    minus_sums: Disjoint<'a, i32>,
+    groups: Disjoint<'a, Group>,
 }
 
 impl Slots<'_> {
@@ -92,75 +93,75 @@ impl Slots<'_> {
     /// Nobody else fills row `r` at the same time.
     #[allow(unsafe_code)]
     pub(crate) unsafe fn fill(&self, isa: Isa, r: usize, x: &[f32]) {
-        let k = self.k;
-        // SAFETY: these are the parts of row `r`, which is this task's by the caller's promise.
-        let (codes, scales, minus_sums) = unsafe {
-            (
-                self.codes.part(r * k, k),
-                self.scales.part(r * (k / GROUP), k / GROUP),
-                self.minus_sums.part(r * (k / SUM), k / SUM),
-            )
-        };
-        fill(isa, x, codes, scales, minus_sums);
+        let groups = self.k / GROUP;
+        // SAFETY: the groups of row `r`, which is this task's by the caller's promise.
+        unsafe { self.fill_groups(isa, r * groups, &x.as_chunks().0[..groups]) };
     }
-}
 
-impl Slots<'_> {
     /// Quantises group `g` of row `r`.
     ///
     /// # Safety
     /// Nobody else fills this group at the same time.
     #[allow(unsafe_code)]
     pub(crate) unsafe fn fill_group(&self, isa: Isa, r: usize, g: usize, x: &[f32; GROUP]) {
-        let at = r * (self.k / GROUP) + g;
-        // SAFETY: these are the parts of one group, which is this task's by the caller's promise.
-        let (codes, scales, minus_sums) = unsafe {
-            (
-                self.codes.part(at * GROUP, GROUP),
-                self.scales.part(at, 1),
-                self.minus_sums.part(at * (GROUP / SUM), GROUP / SUM),
-            )
-        };
-        fill(isa, x, codes, scales, minus_sums);
+        // SAFETY: the caller's promise.
+        unsafe { self.fill_groups(isa, r * (self.k / GROUP) + g, std::slice::from_ref(x)) };
+    }
+
+    /// Groups from `at` on, counted over all rows.
+    #[allow(unsafe_code)]
+    unsafe fn fill_groups(&self, isa: Isa, at: usize, x: &[[f32; GROUP]]) {
+        // SAFETY: nobody else fills these groups, by the caller's promise.
+        let (codes, groups) =
+            unsafe { (self.codes.part(at * GROUP, x.len() * GROUP), self.groups.part(at, x.len())) };
+        fill(isa, x, codes.as_chunks_mut().0, groups);
     }
 }
 
-/// Quantises whole groups: as many as there are scales.
-fn fill(isa: Isa, x: &[f32], codes: &mut [i8], scales: &mut [f32], minus_sums: &mut [i32]) {
+/// Quantises groups.
+fn fill(isa: Isa, x: &[[f32; GROUP]], codes: &mut [[i8; GROUP]], groups: &mut [Group]) {
     #[cfg(target_arch = "x86_64")]
     if isa.has_avx512() {
-        let groups = x.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);
-        for ((x, codes), (scale, sums)) in groups.zip(scales.iter_mut().zip(minus_sums.as_chunks_mut().0)) {
+        for ((x, codes), group) in x.iter().zip(codes).zip(groups) {
             // SAFETY: the processor has the features.
             #[allow(unsafe_code)]
             unsafe {
-                *scale = group_avx512(x, codes, sums);
+                *group = group_avx512(x, codes);
             }
         }
         return;
     }
-    isa.run(Fill { x, codes, scales, minus_sums });
+    isa.run(Fill { x, codes, groups });
+}
+
+// SAFETY: five numbers of four bytes.
+#[allow(unsafe_code)]
+unsafe impl Number for Group {}
+
+impl Group {
+    #[inline(always)]
+    fn new(scale: f32, minus_sums: [i32; GROUP / SUM]) -> Self {
+        let minus_sum = minus_sums[0] + minus_sums[1];
+        Self { scale, minus_sum, minus_sums, minus: minus_sum as f32 * scale }
+    }
 }
 
 struct Fill<'a> {
-    x: &'a [f32],
-    codes: &'a mut [i8],
-    scales: &'a mut [f32],
-    minus_sums: &'a mut [i32],
+    x: &'a [[f32; GROUP]],
+    codes: &'a mut [[i8; GROUP]],
+    groups: &'a mut [Group],
 }
 
 impl Vectorised for Fill<'_> {
     #[inline(always)]
     fn run(self) {
-        let Self { x, codes, scales, minus_sums } = self;
-        let groups = x.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);
-        for ((x, codes), (scale, sums)) in
-            groups.zip(scales.iter_mut().zip(minus_sums.as_chunks_mut::<2>().0))
-        {
-            *scale = group(x, codes);
-            for (sum, part) in sums.iter_mut().zip(codes.as_chunks::<SUM>().0) {
+        for ((x, codes), to) in self.x.iter().zip(self.codes).zip(self.groups) {
+            let scale = group(x, codes);
+            let mut minus_sums = [0; GROUP / SUM];
+            for (sum, part) in minus_sums.iter_mut().zip(codes.as_chunks::<SUM>().0) {
                 *sum = -part.iter().map(|&c| i32::from(c)).sum::<i32>();
             }
+            *to = Group::new(scale, minus_sums);
         }
     }
 }
@@ -187,14 +188,14 @@ fn group(x: &[f32; GROUP], codes: &mut [i8; GROUP]) -> f32 {
     max / 127.0
 }
 
-/// As [`group`], and minus the sums of each half: what the compiler makes of the plain loops is three times slower.
+/// As [`Fill`], one group: what the compiler makes of the plain loops is three times slower.
 ///
 /// # Safety
 /// Needs AVX-512F.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code)]
-unsafe fn group_avx512(x: &[f32; GROUP], codes: &mut [i8; GROUP], minus_sums: &mut [i32; GROUP / SUM]) -> f32 {
+unsafe fn group_avx512(x: &[f32; GROUP], codes: &mut [i8; GROUP]) -> Group {
     use std::arch::x86_64::{
         _mm_storeu_si128, _mm512_abs_ps, _mm512_castps_si512, _mm512_cvtepi32_epi8, _mm512_cvtps_epi32,
         _mm512_loadu_ps, _mm512_max_epu32, _mm512_mul_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32,
@@ -206,9 +207,9 @@ unsafe fn group_avx512(x: &[f32; GROUP], codes: &mut [i8; GROUP], minus_sums: &m
     let max = f32::from_bits(_mm512_reduce_max_epu32(_mm512_max_epu32(bits[0], bits[1])));
     if !(LEAST..=f32::MAX).contains(&max) {
         codes.fill(0);
-        minus_sums.fill(0);
-        return if max < LEAST { 0.0 } else { f32::NAN };
+        return Group::new(if max < LEAST { 0.0 } else { f32::NAN }, [0; GROUP / SUM]);
     }
+    let mut minus_sums = [0; GROUP / SUM];
     let inverse = _mm512_set1_ps(127.0 / max);
     for (half, x) in x.into_iter().enumerate() {
         // to the nearest integer, ties to even
@@ -217,7 +218,7 @@ unsafe fn group_avx512(x: &[f32; GROUP], codes: &mut [i8; GROUP], minus_sums: &m
         // SAFETY: as above.
         unsafe { _mm_storeu_si128(codes.as_mut_ptr().add(half * SUM).cast(), _mm512_cvtepi32_epi8(rounded)) };
     }
-    max / 127.0
+    Group::new(max / 127.0, minus_sums)
 }
 
 #[cfg(test)]
@@ -245,17 +246,22 @@ mod tests {
         for isa in Isa::available() {
             let rows = filled(isa, &x, 96);
             for (r, x) in x.chunks_exact(96).enumerate() {
-                let (codes, scales, minus_sums) = rows.row(r);
+                let (codes, groups) = rows.row(r);
                 for (i, v) in x.iter().enumerate() {
-                    let (code, scale) = (f32::from(codes[i]), scales[i / GROUP]);
+                    let (code, scale) = (f32::from(codes[i]), groups[i / GROUP].scale);
                     assert!((code * scale - v).abs() <= scale * 0.5001, "{v}: {code} x {scale}");
                 }
-                for (sum, codes) in minus_sums.iter().zip(codes.chunks_exact(SUM)) {
-                    assert_eq!(-sum, codes.iter().map(|&c| i32::from(c)).sum::<i32>());
-                }
-                for (scale, x) in scales.iter().zip(x.chunks_exact(GROUP)) {
+                for ((group, codes), x) in
+                    groups.iter().zip(codes.chunks_exact(GROUP)).zip(x.chunks_exact(GROUP))
+                {
+                    let sum = |codes: &[i8]| codes.iter().map(|&c| i32::from(c)).sum::<i32>();
+                    assert_eq!(group.minus_sums, [-sum(&codes[..SUM]), -sum(&codes[SUM..])]);
+                    assert_eq!(
+                        (group.minus_sum, group.minus),
+                        (-sum(codes), -sum(codes) as f32 * group.scale)
+                    );
                     let max = x.iter().fold(0f32, |m, v| m.max(v.abs()));
-                    assert_eq!(*scale, max / 127.0);
+                    assert_eq!(group.scale, max / 127.0);
                     assert!(codes.iter().any(|c| c.unsigned_abs() == 127));
                 }
             }
@@ -270,10 +276,10 @@ mod tests {
                 x[40] = bad;
                 x[64..].fill(1e-38);
                 let rows = filled(isa, &x, 96);
-                let (codes, scales, _) = rows.row(0);
-                assert_eq!((codes[0], scales[0]), (127, 1.0 / 127.0));
-                assert!(scales[1].is_nan());
-                assert_eq!((codes[70], scales[2]), (0, 0.0));
+                let (codes, groups) = rows.row(0);
+                assert_eq!((codes[0], groups[0].scale), (127, 1.0 / 127.0));
+                assert!(groups[1].scale.is_nan());
+                assert_eq!((codes[70], groups[2].scale), (0, 0.0));
             }
         }
     }

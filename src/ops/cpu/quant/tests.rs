@@ -125,9 +125,11 @@ fn products_equal_plain_sums() {
                 let mut y = before.clone();
                 product_to(&Cpu::with_isa(isa, 1), &weight, &x, (bias, onto), &mut y);
                 for (i, got) in y.iter().enumerate() {
-                    let (codes, scales, _) = rows.row(i / n);
+                    let (codes, groups) = rows.row(i / n);
                     let term = |j: usize| {
-                        f64::from(codes[j]) * f64::from(scales[j / 32]) * f64::from(weights[i % n * k + j])
+                        f64::from(codes[j])
+                            * f64::from(groups[j / 32].scale)
+                            * f64::from(weights[i % n * k + j])
                     };
                     let add = bias.map_or(0.0, |b| f64::from(b[i % n]))
                         + if onto { f64::from(before[i]) } else { 0.0 };
