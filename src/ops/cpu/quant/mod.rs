@@ -5,6 +5,7 @@ pub(super) mod amx;
 pub mod blocks;
 mod dot;
 pub mod matrix;
+mod quantise;
 pub mod rows;
 #[cfg(target_arch = "x86_64")]
 mod single;
