@@ -76,29 +76,30 @@ fn the_files_are_the_ones_that_were_made() {
     }
 }
 
+/// Logits after each token, computed token by token: each step attends to what earlier steps wrote.
+fn logits(decoder: &mut DenseDecoder, case: &Case) -> Vec<Vec<f32>> {
+    let depth = Depth(decoder.spec().n_layers as u16);
+    let mut kv = store(decoder, 8);
+    let table: Vec<BlockId> = [5, 0, 7, 2].map(BlockId).into();
+    let mut after = |(p, &token): (usize, &TokenId)| {
+        let item = BatchItem {
+            tokens: vec![token],
+            first_position: p,
+            table: table.clone(),
+            depth,
+            output: Output::Logits,
+        };
+        decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap().logits.remove(0)
+    };
+    case.ids.iter().enumerate().map(&mut after).collect()
+}
+
 #[test]
 fn logits_equal_the_reference_at_every_position() {
     for folder in FOLDERS {
         let Golden { case, mut decoder, expected } = load(folder, Compute::F32);
-        let depth = Depth(decoder.spec().n_layers as u16);
-        let mut kv = store(&decoder, 8);
-        let table: Vec<BlockId> = [5, 0, 7, 2].map(BlockId).into();
         let expected = expected["logits"].to_vec2::<f32>().unwrap();
-        let mut worst = 0f32;
-        // token by token: each step attends to what earlier steps wrote
-        for (p, &token) in case.ids.iter().enumerate() {
-            let item = BatchItem {
-                tokens: vec![token],
-                first_position: p,
-                table: table.clone(),
-                depth,
-                output: Output::Logits,
-            };
-            let out = decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap();
-            for (got, want) in out.logits[0].iter().zip(&expected[p]) {
-                worst = worst.max((got - want).abs());
-            }
-        }
+        let [worst, _] = apart(&logits(&mut decoder, &case), &expected);
         println!("{folder}: logits within {worst:e}");
         assert!(worst < 2e-4, "{folder}: {worst}");
     }
@@ -165,18 +166,19 @@ fn rows_of_every_head_equal_the_reference() {
     }
 }
 
-/// Rows of the slow twin, in the same order.
-fn plain_rows(folder: &str, golden: &Golden, eight_bits: bool) -> Vec<Vec<f32>> {
-    let plain = plain::Plain::load(&golden_folder(folder), golden.decoder.spec().clone(), eight_bits);
-    let attention = plain.pass(&golden.case.ids).attention;
-    let heads = attention.iter().flatten();
+/// Rows and logits of the slow twin, in the same order.
+fn plain(folder: &str, golden: &Golden, eight_bits: bool) -> [Vec<Vec<f32>>; 2] {
+    let twin = plain::Plain::load(&golden_folder(folder), golden.decoder.spec().clone(), eight_bits);
+    let pass = twin.pass(&golden.case.ids);
+    let heads = pass.attention.iter().flatten();
     let rows = heads.flat_map(|head| [golden.case.p0, golden.case.pq].map(|p| &head[p]));
+    let narrow = |row: &Vec<f64>| row.iter().map(|v| *v as f32).collect();
     let whole = |row: &Vec<f64>| {
-        let mut row: Vec<f32> = row.iter().map(|v| *v as f32).collect();
+        let mut row: Vec<f32> = narrow(row);
         row.resize(golden.case.ids.len(), 0.0);
         row
     };
-    rows.map(whole).collect()
+    [rows.map(whole).collect(), pass.logits.iter().map(narrow).collect()]
 }
 
 /// 8 bits made of a bf16 checkpoint: no more than twice the error of the plainest 8-bit arithmetic, which rounds weights and
@@ -185,18 +187,21 @@ fn plain_rows(folder: &str, golden: &Golden, eight_bits: bool) -> Vec<Vec<f32>> 
 fn eight_bits_cost_no_more_than_twice_what_plain_eight_bits_do() {
     for folder in FOLDERS {
         let mut golden = load(folder, Compute::Int8);
-        let want = expected_rows(&golden);
-        let [exact, _] = apart(&plain_rows(folder, &golden, false), &want);
-        assert!(exact < 1e-4, "{folder}: the twin is {exact} off");
-        let plain = apart(&plain_rows(folder, &golden, true), &want);
-        let ours = apart(&rows(&mut golden.decoder, &golden.case), &want);
-        println!(
-            "{folder}: 8-bit rows within {:.1e}, {:.1e} on average; plain 8-bit {:.1e}, {:.1e}",
-            ours[0], ours[1], plain[0], plain[1]
-        );
-        for (ours, plain) in ours.into_iter().zip(plain) {
-            assert!(ours <= 2.0 * plain, "{folder}: {ours} beside {plain}");
-            assert!(ours > 0.0, "{folder}: nothing was rounded, so this proves nothing");
+        let want = [expected_rows(&golden), golden.expected["logits"].to_vec2::<f32>().unwrap()];
+        let ours = [rows(&mut golden.decoder, &golden.case), logits(&mut golden.decoder, &golden.case)];
+        let (exact, rounded) = (plain(folder, &golden, false), plain(folder, &golden, true));
+        for (i, what) in ["rows", "logits"].into_iter().enumerate() {
+            let [exact, ..] = apart(&exact[i], &want[i]);
+            assert!(exact < 2e-4, "{folder}: the twin's {what} are {exact} off");
+            let (ours, plain) = (apart(&ours[i], &want[i]), apart(&rounded[i], &want[i]));
+            println!(
+                "{folder}: 8-bit {what} within {:.1e}, {:.1e} on average; plain 8-bit {:.1e}, {:.1e}",
+                ours[0], ours[1], plain[0], plain[1]
+            );
+            for (ours, plain) in ours.into_iter().zip(plain) {
+                assert!(ours <= 2.0 * plain, "{folder} {what}: {ours} beside {plain}");
+                assert!(ours > 0.0, "{folder} {what}: nothing was rounded, so this proves nothing");
+            }
         }
     }
 }

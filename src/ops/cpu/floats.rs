@@ -83,7 +83,7 @@ fn f16(bits: u16) -> f32 {
     let (magnitude, mantissa) = (u32::from(bits & 0x7fff) << 13, bits & 0x03ff);
     // the exponents' biases are 15 and 127
     let normal = magnitude + (112 << 23);
-    let special = magnitude + (224 << 23) | u32::from(mantissa != 0) << 22;
+    let special = (magnitude + (224 << 23)) | (u32::from(mantissa != 0) << 22);
     // 2^-14 times (1 + mantissa), less 2^-14
     let subnormal = (f32::from_bits(magnitude + (113 << 23)) - f32::from_bits(113 << 23)).to_bits();
     let magnitude = match bits & 0x7c00 {

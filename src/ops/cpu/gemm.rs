@@ -87,16 +87,19 @@ impl PackedMatrix {
     /// Writes row `row` of the matrix to `out` (`k` values): how an embedding reads a tied output matrix.
     pub fn copy_row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.n && out.len() == self.k, "row {row} of {}: this is a bug", self.n);
-        let (p, column) = (row / COLS, row % COLS);
+        let (p, c) = (row / COLS, row % COLS);
         match &self.panels {
             Panels::F32(all) => {
-                let panel = self.panel(all, p).iter().skip(column).step_by(COLS);
-                out.iter_mut().zip(panel).for_each(|(o, v)| *o = *v);
+                let columns = self.panel(all, p).chunks_exact(COLS);
+                out.iter_mut().zip(columns).for_each(|(o, column)| *o = column[c]);
             }
             Panels::Half(float, all) => {
-                let halves: Vec<u8> =
-                    self.panel(all, p).iter().skip(column).step_by(COLS).copied().flatten().collect();
-                float.widen(Isa::detect(), &halves, out);
+                let mut halves = [[0; 2]; 64];
+                let panel = self.panel(all, p).chunks(halves.len() * COLS);
+                for (out, columns) in out.chunks_mut(halves.len()).zip(panel) {
+                    halves.iter_mut().zip(columns.chunks_exact(COLS)).for_each(|(h, column)| *h = column[c]);
+                    float.widen(Isa::detect(), halves[..out.len()].as_flattened(), out);
+                }
             }
         }
     }
@@ -210,13 +213,15 @@ mod tests {
 
     #[test]
     fn rows_can_be_read_back() {
-        let w = short_values(70 * 9, 5);
-        for float in FLOATS {
-            let packed = PackedMatrix::of(float, &w, 70, 9);
-            let mut row = vec![0f32; 9];
-            for r in [0, 31, 32, 69] {
-                packed.copy_row(r, &mut row);
-                assert_eq!(row, w[r * 9..][..9], "{float:?}");
+        for k in [9, 64, 150] {
+            let w = short_values(70 * k, 5);
+            for float in FLOATS {
+                let packed = PackedMatrix::of(float, &w, 70, k);
+                let mut row = vec![0f32; k];
+                for r in [0, 31, 32, 69] {
+                    packed.copy_row(r, &mut row);
+                    assert_eq!(row, w[r * k..][..k], "{float:?}");
+                }
             }
         }
     }
