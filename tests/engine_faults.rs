@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use qrae::{
     engine::{EngineConfig, EngineError, EngineHandle, Sampling, Tail},
     ids::TokenId,
-    model::{Batch, Decoder, DecoderSpec, ForwardOutput},
+    model::{Batch, Compute, Decoder, DecoderSpec, ForwardOutput},
     ops::{Cpu, KvStore, OpError},
     sched::SchedConfig,
 };
@@ -16,6 +16,8 @@ use qrae::{
 /// Panics on one token, fails on a second, gives a NaN logit after a third and an infinite one after a fourth, and
 /// leaves NaN in every layer's K and V on a fifth.
 struct Faulty(Box<dyn Decoder>);
+
+const QWEN3: Model<'_> = ("qwen3", Compute::Int8);
 
 const PANIC: TokenId = 0;
 const FAIL: TokenId = 1;
@@ -57,7 +59,7 @@ impl Decoder for Faulty {
 }
 
 fn faulty(config: &EngineConfig) -> EngineHandle {
-    EngineHandle::start(Box::new(Faulty(tiny("qwen3"))), config).unwrap()
+    EngineHandle::start(Box::new(Faulty(tiny(QWEN3))), config).unwrap()
 }
 
 fn with(token: TokenId, at: usize, n: usize) -> Vec<TokenId> {
@@ -85,7 +87,7 @@ fn a_panic_fails_its_own_request_and_nobody_elses() {
         let engine = faulty(&config);
         let good = generate_request(tokens(40, 1), 20);
         let score = rows_request(2, &[(5, 5), (3, 1)], true);
-        let clean = start("qwen3", &roomy());
+        let clean = start(QWEN3, &roomy());
         let (want, want_rows) =
             (ids(&generate(&clean, &good).unwrap()), numbers(&rows(&clean, &score).unwrap()));
         let mut running = engine.generate(good.clone());
@@ -125,7 +127,7 @@ fn logits_that_are_not_numbers_are_an_error_not_a_token() {
 #[test]
 fn numbers_that_are_none_in_a_freed_block_hurt_nobody() {
     let engine = faulty(&EngineConfig { kv_blocks: 8, ..roomy() });
-    let clean = start("qwen3", &roomy());
+    let clean = start(QWEN3, &roomy());
     assert!(generate(&engine, &generate_request(with(POISON, 5, 60), 5)).is_err());
     for seed in 0..4 {
         let good = generate_request(tokens(37 + seed as usize, seed), 9);
@@ -138,7 +140,7 @@ fn numbers_that_are_none_in_a_freed_block_hurt_nobody() {
 
 #[test]
 fn what_can_never_fit_is_refused_with_both_numbers() {
-    let engine = start("qwen3", &EngineConfig { kv_blocks: 3, ..roomy() });
+    let engine = start(QWEN3, &EngineConfig { kv_blocks: 3, ..roomy() });
     let error = generate(&engine, &generate_request(tokens(90, 1), 20)).unwrap_err();
     assert_eq!(error, EngineError::TooLong { needed: 128, capacity: 96 });
     let error = rows(&engine, &rows_request(1, &[(2, 1), (40, 1)], true)).unwrap_err();
@@ -150,7 +152,7 @@ fn what_can_never_fit_is_refused_with_both_numbers() {
 
 #[test]
 fn dropping_the_receiver_frees_the_kv_at_the_next_step() {
-    let engine = start("qwen2", &roomy());
+    let engine = start(("qwen2", Compute::Int8), &roomy());
     let mut streams = engine.generate(generate_request(tokens(20, 1), 480));
     for _ in 0..3 {
         streams[0].blocking_recv().unwrap().unwrap();
@@ -165,7 +167,7 @@ fn dropping_the_receiver_frees_the_kv_at_the_next_step() {
 
 #[test]
 fn a_continuation_that_is_dropped_leaves_its_siblings_alone() {
-    let engine = start("llama", &roomy());
+    let engine = start(("llama", Compute::Int8), &roomy());
     let sampling = Sampling { temperature: 1.0, seed: 5, ..Sampling::default() };
     let request = qrae::engine::GenerateRequest { sampling, n: 3, ..generate_request(tokens(33, 2), 40) };
     let whole: Vec<_> =

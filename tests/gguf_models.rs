@@ -67,8 +67,8 @@ fn interleave(tensor: &Tensor, heads: usize) -> Tensor {
     split.transpose(1, 2).unwrap().contiguous().unwrap().reshape(dims).unwrap()
 }
 
-/// Writes the golden folder `name` as GGUF.
-fn convert(name: &str, arch: &str, to: &Path, extra: &[(&str, Value)]) {
+/// Writes the golden folder `name` as GGUF with matrices in `dtype`, vectors in F32.
+fn convert((name, arch): (&str, &str), dtype: GgmlDType, to: &Path, extra: &[(&str, Value)]) {
     let dir = golden(name);
     let spec = safetensors::read_spec(&dir).unwrap();
     let tensors: HashMap<String, Tensor> =
@@ -81,7 +81,19 @@ fn convert(name: &str, arch: &str, to: &Path, extra: &[(&str, Value)]) {
                 let heads = if name.contains("q_proj") { spec.n_heads } else { spec.n_kv_heads };
                 tensor = interleave(&tensor, heads);
             }
-            (gguf_name(name), QTensor::quantize(&tensor, GgmlDType::F32).unwrap())
+            // where blocks do not fit, BF16, which loses nothing
+            let fits = tensor.dim(1).is_ok_and(|k| k.is_multiple_of(dtype.block_size()));
+            let dtype = match tensor.rank() {
+                1 => GgmlDType::F32,
+                _ => {
+                    if fits {
+                        dtype
+                    } else {
+                        GgmlDType::BF16
+                    }
+                }
+            };
+            (gguf_name(name), QTensor::quantize(&tensor, dtype).unwrap())
         })
         .collect();
     let key = |suffix: &str| format!("{arch}.{suffix}");
@@ -129,19 +141,30 @@ fn a_model_is_the_same_in_gguf_and_in_its_folder() {
     let dir = tempfile::tempdir().unwrap();
     for (name, arch) in [("llama", "llama"), ("llama-bias", "llama"), ("qwen2", "qwen2"), ("qwen3", "qwen3")]
     {
-        let path = dir.path().join(format!("{name}.gguf"));
-        convert(name, arch, &path, &[]);
-        let file = GgufFile::open(&path).unwrap();
-        let mut from_gguf = load::gguf(&file, None, Compute::default()).unwrap();
-        let mut from_folder = tiny(name);
-        let (mut a, b) = (from_gguf.spec().clone(), from_folder.spec().clone());
-        a.norm_eps = b.norm_eps; // f32 in GGUF
-        assert_eq!(a, b, "{name}");
-        let worst = logits(from_gguf.as_mut())
-            .iter()
-            .zip(logits(from_folder.as_mut()))
-            .fold(0f32, |w, (a, b)| w.max((a - b).abs()));
-        assert!(worst < 1e-5, "{name}: {worst}");
+        for dtype in [GgmlDType::F32, GgmlDType::BF16, GgmlDType::F16, GgmlDType::Q8_0] {
+            let path = dir.path().join(format!("{name}.gguf"));
+            convert((name, arch), dtype, &path, &[]);
+            let file = GgufFile::open(&path).unwrap();
+            for (name, compute) in both(name) {
+                let mut from_gguf = load::gguf(&file, None, compute).unwrap();
+                let mut from_folder = tiny((name, compute));
+                let (mut a, b) = (from_gguf.spec().clone(), from_folder.spec().clone());
+                a.norm_eps = b.norm_eps; // f32 in GGUF
+                assert_eq!(a, b, "{name}");
+                let (got, want) = (logits(from_gguf.as_mut()), logits(from_folder.as_mut()));
+                let worst = got.iter().zip(&want).fold(0f32, |w, (a, b)| w.max((a - b).abs()));
+                println!("{name} {dtype:?} {compute:?}: {worst:e}");
+                let limit = match (dtype, compute) {
+                    // f16 has no bits left for the smallest weights
+                    (GgmlDType::F16, _) => 1e-2,
+                    // a file in 8 bits has lost what the folder in f32 still has
+                    (GgmlDType::Q8_0, Compute::F32) => f32::INFINITY,
+                    // a folder in 8 bits is a Q8_0 file
+                    _ => 0.0,
+                };
+                assert!(worst <= limit, "{name} {dtype:?} {compute:?}: {worst}");
+            }
+        }
     }
 }
 
@@ -164,7 +187,7 @@ fn a_gguf_model_that_is_not_right_says_what_is_wrong_with_it() {
         ),
         (("context_length", Value::U32(0)), "context length"),
     ] {
-        convert("qwen2", "qwen2", &path, &[extra]);
+        convert(("qwen2", "qwen2"), GgmlDType::F32, &path, &[extra]);
         let error = GgufFile::open(&path)
             .map_err(Into::into)
             .and_then(|f| load::gguf(&f, None, Compute::default()))

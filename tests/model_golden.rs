@@ -1,7 +1,9 @@
 //! Our forward pass and attention rows against PyTorch's, on the tiny checkpoints of `tests/golden`: every head of
-//! every layer, and the logits.
+//! every layer, and the logits; in f32, and what 8 bits cost.
 
 #![allow(clippy::unwrap_used)]
+
+mod plain;
 
 use std::{collections::HashMap, fs, path::PathBuf};
 
@@ -9,7 +11,7 @@ use candle_core::{Device, Tensor};
 use qrae::{
     ids::{BlockId, Depth, HeadRef, Span, TokenId},
     model::{
-        Batch, BatchItem, Decoder, Output,
+        Batch, BatchItem, Compute, Decoder, Output,
         arch::HfConfig,
         decoder::DenseDecoder,
         rope::{Rope, RopeScaling},
@@ -22,7 +24,7 @@ use sha2::{Digest, Sha256};
 
 const FOLDERS: [&str; 4] = ["llama", "llama-bias", "qwen2", "qwen3"];
 
-fn golden(name: &str) -> PathBuf {
+fn golden_folder(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
@@ -39,11 +41,11 @@ struct Golden {
     expected: HashMap<String, Tensor>,
 }
 
-fn load(folder: &str) -> Golden {
-    let dir = golden(folder);
+fn load(folder: &str, compute: Compute) -> Golden {
+    let dir = golden_folder(folder);
     let case = serde_json::from_str(&fs::read_to_string(dir.join("case.json")).unwrap()).unwrap();
     let spec = safetensors::read_spec(&dir).unwrap();
-    let weights = safetensors::SafetensorsFolder::open(&dir).unwrap();
+    let weights = safetensors::SafetensorsFolder::open(&dir, compute).unwrap();
     let decoder = DenseDecoder::load(spec, &weights).unwrap();
     assert_eq!(qrae::model::weights::Weights::unused(&weights), Vec::<String>::new(), "{folder}");
     let expected = candle_core::safetensors::load(dir.join("expected.safetensors"), &Device::Cpu).unwrap();
@@ -64,88 +66,143 @@ fn all_heads(decoder: &DenseDecoder) -> Vec<HeadRef> {
 
 #[test]
 fn the_files_are_the_ones_that_were_made() {
-    let sums = fs::read_to_string(golden("SHA256SUMS")).unwrap();
+    let sums = fs::read_to_string(golden_folder("SHA256SUMS")).unwrap();
     assert!(sums.lines().count() >= 4 * FOLDERS.len());
     for line in sums.lines() {
         let (want, name) = line.split_once("  ").unwrap();
-        let digest = Sha256::digest(fs::read(golden(name)).unwrap());
+        let digest = Sha256::digest(fs::read(golden_folder(name)).unwrap());
         let got: String = digest.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(got, want, "{name}");
     }
 }
 
+/// Logits after each token, computed token by token: each step attends to what earlier steps wrote.
+fn logits(decoder: &mut DenseDecoder, case: &Case) -> Vec<Vec<f32>> {
+    let depth = Depth(decoder.spec().n_layers as u16);
+    let mut kv = store(decoder, 8);
+    let table: Vec<BlockId> = [5, 0, 7, 2].map(BlockId).into();
+    let mut after = |(p, &token): (usize, &TokenId)| {
+        let item = BatchItem {
+            tokens: vec![token],
+            first_position: p,
+            table: table.clone(),
+            depth,
+            output: Output::Logits,
+        };
+        decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap().logits.remove(0)
+    };
+    case.ids.iter().enumerate().map(&mut after).collect()
+}
+
 #[test]
 fn logits_equal_the_reference_at_every_position() {
     for folder in FOLDERS {
-        let Golden { case, mut decoder, expected } = load(folder);
-        let depth = Depth(decoder.spec().n_layers as u16);
-        let mut kv = store(&decoder, 8);
-        let table: Vec<BlockId> = [5, 0, 7, 2].map(BlockId).into();
+        let Golden { case, mut decoder, expected } = load(folder, Compute::F32);
         let expected = expected["logits"].to_vec2::<f32>().unwrap();
-        let mut worst = 0f32;
-        // token by token: each step attends to what earlier steps wrote
-        for (p, &token) in case.ids.iter().enumerate() {
-            let item = BatchItem {
-                tokens: vec![token],
-                first_position: p,
-                table: table.clone(),
-                depth,
-                output: Output::Logits,
-            };
-            let out = decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap();
-            for (got, want) in out.logits[0].iter().zip(&expected[p]) {
-                worst = worst.max((got - want).abs());
-            }
-        }
+        let [worst, _] = apart(&logits(&mut decoder, &case), &expected);
         println!("{folder}: logits within {worst:e}");
         assert!(worst < 2e-4, "{folder}: {worst}");
     }
 }
 
+/// Attention of every head at `p0` and `pq`: `[layer][head][read]`, each a whole row, zero where it does not see.
+fn rows(decoder: &mut DenseDecoder, case: &Case) -> Vec<Vec<f32>> {
+    let spec = decoder.spec().clone();
+    let heads = all_heads(decoder);
+    let mut kv = store(decoder, 4);
+    let table: Vec<BlockId> = [3, 1, 0, 2].map(BlockId).into();
+    let item = BatchItem {
+        tokens: case.ids.clone(),
+        first_position: 0,
+        table: table.clone(),
+        // the deepest head is in the last layer, which is left early
+        depth: Depth(spec.n_layers as u16 - 1),
+        output: Output::Queries { reads: vec![case.p0, case.pq], heads: heads.clone() },
+    };
+    let out = decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap();
+    let mut all = vec![vec![]; 2 * heads.len()];
+    for captured in &out.captured {
+        let group = spec.n_heads / spec.n_kv_heads;
+        let kv_heads: Vec<usize> =
+            captured.heads.iter().map(|&h| usize::from(heads[h].head) / group).collect();
+        for (read, p) in [case.p0, case.pq].into_iter().enumerate() {
+            // all visible positions are candidates: the restricted row is then the whole attention row
+            let query = RowQuery { kv_heads: &kv_heads, table: &table, candidates: &[Span::new(0, p + 1)] };
+            let rows = kv.attention_rows(&Cpu::new(1), captured.layer, &captured.queries, &query).unwrap();
+            let rows = rows.chunks_exact(p + 1).skip(read * kv_heads.len());
+            for (row, &h) in rows.zip(&captured.heads) {
+                all[2 * h + read] = row.to_vec();
+                all[2 * h + read].resize(case.ids.len(), 0.0);
+            }
+        }
+    }
+    assert!(all.iter().all(|row| !row.is_empty()), "some head was not captured");
+    all
+}
+
+/// PyTorch's, in the same order.
+fn expected_rows(golden: &Golden) -> Vec<Vec<f32>> {
+    let rows = golden.expected["rows"].to_dtype(candle_core::DType::F32).unwrap();
+    rows.flatten_to(2).unwrap().to_vec2().unwrap()
+}
+
+/// The largest and the mean difference.
+fn apart<'a>(got: impl IntoIterator<Item = &'a Vec<f32>>, want: &[Vec<f32>]) -> [f64; 2] {
+    let got: Vec<f32> = got.into_iter().flatten().copied().collect();
+    let want: Vec<f32> = want.iter().flatten().copied().collect();
+    assert_eq!(got.len(), want.len());
+    let each = || got.iter().zip(&want).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs());
+    [each().fold(0.0, f64::max), each().sum::<f64>() / got.len() as f64]
+}
+
 #[test]
 fn rows_of_every_head_equal_the_reference() {
     for folder in FOLDERS {
-        let Golden { case, mut decoder, expected } = load(folder);
-        let spec = decoder.spec().clone();
-        let heads = all_heads(&decoder);
-        let mut kv = store(&decoder, 4);
-        let table: Vec<BlockId> = [3, 1, 0, 2].map(BlockId).into();
-        let item = BatchItem {
-            tokens: case.ids.clone(),
-            first_position: 0,
-            table: table.clone(),
-            // the deepest head is in the last layer, which is left early
-            depth: Depth(spec.n_layers as u16 - 1),
-            output: Output::Queries { reads: vec![case.p0, case.pq], heads: heads.clone() },
-        };
-        let out = decoder.forward(&Cpu::new(2), &Batch::new(vec![item]), &mut kv).unwrap();
-        assert_eq!(out.captured.iter().map(|c| c.heads.len()).sum::<usize>(), heads.len());
-        let expected = expected["rows"].to_dtype(candle_core::DType::F32).unwrap();
-        let mut worst = 0f32;
-        for captured in &out.captured {
-            let group = spec.n_heads / spec.n_kv_heads;
-            let kv_heads: Vec<usize> =
-                captured.heads.iter().map(|&h| usize::from(heads[h].head) / group).collect();
-            for (read, p) in [case.p0, case.pq].into_iter().enumerate() {
-                // all visible positions are candidates: the restricted row is then the whole attention row
-                let query =
-                    RowQuery { kv_heads: &kv_heads, table: &table, candidates: &[Span::new(0, p + 1)] };
-                let rows =
-                    kv.attention_rows(&Cpu::new(1), captured.layer, &captured.queries, &query).unwrap();
-                let rows = rows.chunks_exact(p + 1).skip(read * kv_heads.len());
-                for (row, &h) in rows.zip(&captured.heads) {
-                    let head = heads[h];
-                    let want = expected.get(head.layer.into()).unwrap().get(head.head.into()).unwrap();
-                    let want = want.get(read).unwrap().to_vec1::<f32>().unwrap();
-                    assert!(want[p + 1..].iter().all(|&a| a == 0.0));
-                    for (got, want) in row.iter().zip(&want) {
-                        worst = worst.max((got - want).abs());
-                    }
-                }
-            }
-        }
+        let mut golden = load(folder, Compute::F32);
+        let rows = rows(&mut golden.decoder, &golden.case);
+        let [worst, _] = apart(&rows, &expected_rows(&golden));
         println!("{folder}: rows within {worst:e}");
         assert!(worst < 1e-4, "{folder}: {worst}");
+    }
+}
+
+/// Rows and logits of the slow twin, in the same order.
+fn plain(folder: &str, golden: &Golden, eight_bits: bool) -> [Vec<Vec<f32>>; 2] {
+    let twin = plain::Plain::load(&golden_folder(folder), golden.decoder.spec().clone(), eight_bits);
+    let pass = twin.pass(&golden.case.ids);
+    let heads = pass.attention.iter().flatten();
+    let rows = heads.flat_map(|head| [golden.case.p0, golden.case.pq].map(|p| &head[p]));
+    let narrow = |row: &Vec<f64>| row.iter().map(|v| *v as f32).collect();
+    let whole = |row: &Vec<f64>| {
+        let mut row: Vec<f32> = narrow(row);
+        row.resize(golden.case.ids.len(), 0.0);
+        row
+    };
+    [rows.map(whole).collect(), pass.logits.iter().map(narrow).collect()]
+}
+
+/// 8 bits made of a bf16 checkpoint: no more than twice the error of the plainest 8-bit arithmetic, which rounds weights and
+/// inputs of each matrix in groups of 32 and computes all else in f64. The twin itself is exact without the rounding.
+#[test]
+fn eight_bits_cost_no_more_than_twice_what_plain_eight_bits_do() {
+    for folder in FOLDERS {
+        let mut golden = load(folder, Compute::Int8);
+        let want = [expected_rows(&golden), golden.expected["logits"].to_vec2::<f32>().unwrap()];
+        let ours = [rows(&mut golden.decoder, &golden.case), logits(&mut golden.decoder, &golden.case)];
+        let (exact, rounded) = (plain(folder, &golden, false), plain(folder, &golden, true));
+        for (i, what) in ["rows", "logits"].into_iter().enumerate() {
+            let [exact, ..] = apart(&exact[i], &want[i]);
+            assert!(exact < 2e-4, "{folder}: the twin's {what} are {exact} off");
+            let (ours, plain) = (apart(&ours[i], &want[i]), apart(&rounded[i], &want[i]));
+            println!(
+                "{folder}: 8-bit {what} within {:.1e}, {:.1e} on average; plain 8-bit {:.1e}, {:.1e}",
+                ours[0], ours[1], plain[0], plain[1]
+            );
+            for (ours, plain) in ours.into_iter().zip(plain) {
+                assert!(ours <= 2.0 * plain, "{folder} {what}: {ours} beside {plain}");
+                assert!(ours > 0.0, "{folder} {what}: nothing was rounded, so this proves nothing");
+            }
+        }
     }
 }
 
@@ -163,7 +220,7 @@ fn rotary_frequencies_equal_the_reference() {
         inv_freq: Vec<f32>,
         attention_factor: f32,
     }
-    let file: File = serde_json::from_str(&fs::read_to_string(golden("rope.json")).unwrap()).unwrap();
+    let file: File = serde_json::from_str(&fs::read_to_string(golden_folder("rope.json")).unwrap()).unwrap();
     assert_eq!(file.cases.len(), 7);
     for case in file.cases {
         let scaling = RopeScaling::from_json(&case.rope_parameters, 4096).unwrap();
@@ -178,9 +235,10 @@ fn rotary_frequencies_equal_the_reference() {
 
 /// Splits a golden folder's weights over two files and an index, as large models come.
 fn shard(folder: &str, to: &std::path::Path) {
-    fs::copy(golden(folder).join("config.json"), to.join("config.json")).unwrap();
+    fs::copy(golden_folder(folder).join("config.json"), to.join("config.json")).unwrap();
     let tensors =
-        candle_core::safetensors::load(golden(folder).join("model.safetensors"), &Device::Cpu).unwrap();
+        candle_core::safetensors::load(golden_folder(folder).join("model.safetensors"), &Device::Cpu)
+            .unwrap();
     let mut names: Vec<&String> = tensors.keys().collect();
     names.sort();
     let mut map = serde_json::Map::new();
@@ -198,9 +256,9 @@ fn shard(folder: &str, to: &std::path::Path) {
 fn sharded_weights_are_the_same_weights() {
     let dir = tempfile::tempdir().unwrap();
     shard("qwen3", dir.path());
-    let weights = safetensors::SafetensorsFolder::open(dir.path()).unwrap();
+    let weights = safetensors::SafetensorsFolder::open(dir.path(), Compute::F32).unwrap();
     let mut sharded = DenseDecoder::load(safetensors::read_spec(dir.path()).unwrap(), &weights).unwrap();
-    let Golden { case, mut decoder, .. } = load("qwen3");
+    let Golden { case, mut decoder, .. } = load("qwen3", Compute::F32);
     let logits = |decoder: &mut DenseDecoder| {
         let item = BatchItem {
             tokens: case.ids.clone(),
@@ -214,7 +272,7 @@ fn sharded_weights_are_the_same_weights() {
     };
     assert_eq!(logits(&mut sharded), logits(&mut decoder));
     // a shard that is not there, an index that is none, a path that leads out of the folder
-    let open = || safetensors::SafetensorsFolder::open(dir.path()).err().unwrap().to_string();
+    let open = || safetensors::SafetensorsFolder::open(dir.path(), Compute::F32).err().unwrap().to_string();
     fs::remove_file(dir.path().join("model-00002-of-00002.safetensors")).unwrap();
     assert!(open().contains("model-00002-of-00002"));
     for (index, want) in [
@@ -230,10 +288,12 @@ fn sharded_weights_are_the_same_weights() {
 #[test]
 fn a_folder_that_is_not_right_says_what_is_wrong_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let source = golden("qwen2");
+    let source = golden_folder("qwen2");
     let check = |want: &str| {
         let error = safetensors::read_spec(dir.path())
-            .and_then(|spec| DenseDecoder::load(spec, &safetensors::SafetensorsFolder::open(dir.path())?))
+            .and_then(|spec| {
+                DenseDecoder::load(spec, &safetensors::SafetensorsFolder::open(dir.path(), Compute::Int8)?)
+            })
             .err()
             .expect("loading should have failed")
             .to_string();

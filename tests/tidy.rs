@@ -60,9 +60,6 @@ const PURE: &[&str] = &[
     "async fn",
 ];
 
-/// Files that may hold unsafe code besides those under `src/ops`.
-const UNSAFE: &[&str] = &["src/model/mapped.rs"];
-
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -171,7 +168,7 @@ fn features_and_unsafe_code_stay_in_their_rooms() {
         if code.contains("cfg(feature") && !name.starts_with("src/ops/") {
             problems.push(format!("{name}: cfg(feature) belongs under src/ops"));
         }
-        if code.contains("unsafe") && !name.starts_with("src/ops/") && !UNSAFE.contains(&name.as_str()) {
+        if code.contains("unsafe") && !name.starts_with("src/ops/") {
             problems.push(format!("{name}: unsafe code belongs under src/ops"));
         }
         for word in ["todo!(", "unimplemented!(", "dbg!(", "#[ignore"] {

@@ -11,9 +11,7 @@ mod header;
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{Read, Seek, SeekFrom},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
 use candle_core::{
@@ -21,6 +19,7 @@ use candle_core::{
     quantized::{GgmlDType, QStorage, QTensor},
 };
 
+use super::reader::Reader;
 use crate::text::TokenizerSpec;
 
 /// The tensor types that can be loaded, with their GGUF code: (code, name, candle's type).
@@ -223,7 +222,7 @@ pub struct TensorInfo {
 #[derive(Debug)]
 pub struct GgufFile {
     path: PathBuf,
-    file: Mutex<File>,
+    reader: Reader,
     metadata: BTreeMap<String, Value>,
     tensors: BTreeMap<String, TensorInfo>,
 }
@@ -242,7 +241,7 @@ impl GgufFile {
         let header = header::read(&file, about.len(), path)?;
         Ok(Self {
             path: path.into(),
-            file: Mutex::new(file),
+            reader: Reader::new(file),
             metadata: header.metadata,
             tensors: header.tensors,
         })
@@ -322,15 +321,7 @@ impl GgufFile {
 
     /// Reads bytes `from ..` of a tensor, as many as `to` holds.
     pub(super) fn read_part(&self, info: &TensorInfo, from: usize, to: &mut [u8]) -> std::io::Result<()> {
-        // A poisoned lock only means that another read panicked; every read seeks first.
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.seek(SeekFrom::Start(info.offset + from as u64))?;
-        file.read_exact(to).map_err(|e| match e.kind() {
-            std::io::ErrorKind::UnexpectedEof => {
-                std::io::Error::other("the file became shorter after it was opened")
-            }
-            _ => e,
-        })
+        self.reader.read_at(info.offset + from as u64, to)
     }
 
     /// The tokenizer as plain data, ready for [`Tokenizer::from_spec`](crate::text::Tokenizer::from_spec).

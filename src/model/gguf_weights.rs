@@ -1,9 +1,12 @@
-//! A GGUF file as [`Weights`]: translates names, packs quantised matrices or dequantises them, and undoes the row order of
-//! Llama's q and k.
+//! A GGUF file as [`Weights`]: translates names, packs matrices as they are or dequantises them, and undoes the row order of
+//! Llama's q and k. Matrices are read panel by panel, so that a weight is in memory once.
 
-use std::{collections::BTreeSet, sync::Mutex};
+use std::{collections::BTreeSet, io, ops::Range, sync::Mutex};
 
-use candle_core::{Device, quantized::GgmlDType};
+use candle_core::{
+    Device,
+    quantized::{GgmlDType, QStorage, QTensor},
+};
 
 use super::{
     gguf::{GgufError, GgufFile, TensorInfo},
@@ -11,7 +14,7 @@ use super::{
 };
 use crate::ops::{
     Linear,
-    cpu::quant::{BlockFormat, QuantMatrix},
+    cpu::{FloatType, QuantMatrix, quant::BlockFormat},
 };
 
 /// The tensors of a GGUF file by Hugging Face name.
@@ -52,17 +55,28 @@ impl<'a> GgufWeights<'a> {
         self.interleaved_head.filter(|_| ours.contains(".attn_q.") || ours.contains(".attn_k."))
     }
 
-    /// The values of a tensor, row-major.
-    fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
-        let (ours, _) = self.find(name, shape)?;
-        let tensor = self.file.tensor(&ours)?;
-        let values = tensor.dequantize(&Device::Cpu).and_then(|t| t.flatten_all()?.to_vec1());
-        let values: Vec<f32> = values.map_err(|e| LoadError::key(self.file.path(), &ours, &e))?;
-        let Some(head) = self.interleaved(&ours) else { return Ok(values) };
-        let width = values.len() / shape[0];
-        let row = |r| &values[stored_row(r, head) * width..][..width];
-        Ok((0..shape[0]).flat_map(row).copied().collect())
+    /// Reads stored rows `rows` of the tensor `ours` of `n` rows, in the order that we want.
+    fn read_rows(
+        &self,
+        (ours, info): (&str, &TensorInfo),
+        n: usize,
+        rows: Range<usize>,
+        to: &mut [u8],
+    ) -> io::Result<()> {
+        let row_bytes = info.bytes / n;
+        match self.interleaved(ours) {
+            None => self.file.read_part(info, rows.start * row_bytes, to),
+            Some(head) => rows
+                .zip(to.chunks_exact_mut(row_bytes))
+                .try_for_each(|(r, to)| self.file.read_part(info, stored_row(r, head) * row_bytes, to)),
+        }
     }
+}
+
+/// The values of whole blocks.
+fn dequantise(dtype: GgmlDType, n_values: usize, bytes: Vec<u8>) -> candle_core::Result<Vec<f32>> {
+    let storage = QStorage::from_data(bytes.into(), &Device::Cpu, dtype)?;
+    QTensor::new(storage, n_values)?.dequantize(&Device::Cpu)?.to_vec1()
 }
 
 /// Where row `r` of q or k is stored: of a head of size `head`, row `i` is stored as `2i`, row `head / 2 + i` as `2i + 1`.
@@ -71,21 +85,32 @@ fn stored_row(r: usize, head: usize) -> usize {
     start + i % (head / 2) * 2 + i / (head / 2)
 }
 
-/// The formats that are multiplied as they are.
-fn block_format(dtype: GgmlDType) -> Option<BlockFormat> {
-    Some(match dtype {
-        GgmlDType::Q4_0 => BlockFormat::Q4_0,
-        GgmlDType::Q4_1 => BlockFormat::Q4_1,
-        GgmlDType::Q5_0 => BlockFormat::Q5_0,
-        GgmlDType::Q5_1 => BlockFormat::Q5_1,
-        GgmlDType::Q8_0 => BlockFormat::Q8_0,
-        GgmlDType::Q2K => BlockFormat::Q2K,
-        GgmlDType::Q3K => BlockFormat::Q3K,
-        GgmlDType::Q4K => BlockFormat::Q4K,
-        GgmlDType::Q5K => BlockFormat::Q5K,
-        GgmlDType::Q6K => BlockFormat::Q6K,
-        GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::Q8_1 | GgmlDType::Q8K => return None,
-    })
+/// What a tensor's elements are to us.
+enum Stored {
+    Plain(FloatType),
+    Blocks(BlockFormat),
+}
+
+impl Stored {
+    /// `None` for the two types that no file holds.
+    fn of(dtype: GgmlDType) -> Option<Self> {
+        Some(match dtype {
+            GgmlDType::F32 => Self::Plain(FloatType::F32),
+            GgmlDType::F16 => Self::Plain(FloatType::F16),
+            GgmlDType::BF16 => Self::Plain(FloatType::BF16),
+            GgmlDType::Q4_0 => Self::Blocks(BlockFormat::Q4_0),
+            GgmlDType::Q4_1 => Self::Blocks(BlockFormat::Q4_1),
+            GgmlDType::Q5_0 => Self::Blocks(BlockFormat::Q5_0),
+            GgmlDType::Q5_1 => Self::Blocks(BlockFormat::Q5_1),
+            GgmlDType::Q8_0 => Self::Blocks(BlockFormat::Q8_0),
+            GgmlDType::Q2K => Self::Blocks(BlockFormat::Q2K),
+            GgmlDType::Q3K => Self::Blocks(BlockFormat::Q3K),
+            GgmlDType::Q4K => Self::Blocks(BlockFormat::Q4K),
+            GgmlDType::Q5K => Self::Blocks(BlockFormat::Q5K),
+            GgmlDType::Q6K => Self::Blocks(BlockFormat::Q6K),
+            GgmlDType::Q8_1 | GgmlDType::Q8K => return None,
+        })
+    }
 }
 
 /// `model.layers.3.self_attn.q_proj.weight` → `blk.3.attn_q.weight`.
@@ -121,24 +146,31 @@ fn gguf_name(name: &str) -> Option<String> {
 impl Weights for GgufWeights<'_> {
     fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Linear, LoadError> {
         let (ours, info) = self.find(name, &[n, k])?;
-        let format = block_format(info.dtype).filter(|_| self.compute == Compute::Int8);
-        let Some(format) = format else {
-            let plain = Linear::new(&self.values(name, &[n, k])?, n, k);
-            return plain.map_err(|e| LoadError::key(self.file.path(), ours, &e));
-        };
-        let row_bytes = k / format.weights() * format.bytes();
-        // panel by panel, so that the file is never in memory a second time
-        let packed = QuantMatrix::pack(format, (n, k), |rows, to| match self.interleaved(&ours) {
-            None => self.file.read_part(info, rows.start * row_bytes, to),
-            Some(head) => rows
-                .zip(to.chunks_exact_mut(row_bytes))
-                .try_for_each(|(r, to)| self.file.read_part(info, stored_row(r, head) * row_bytes, to)),
-        });
-        Ok(Linear::quantised(packed.map_err(|e| LoadError::key(self.file.path(), &ours, &e))?))
+        let at = (self.file.path(), ours.as_str());
+        let read = |rows: Range<usize>, to: &mut [u8]| self.read_rows((&ours, info), n, rows, to);
+        match (Stored::of(info.dtype), self.compute) {
+            (Some(Stored::Plain(float)), compute) => compute.matrix(at, float, (n, k), read),
+            (Some(Stored::Blocks(format)), Compute::Int8) => {
+                let packed = QuantMatrix::pack(format, (n, k), read);
+                Ok(Linear::quantised(packed.map_err(|e| LoadError::key(at.0, at.1, &e))?))
+            }
+            (_, compute) => compute.matrix(at, FloatType::F32, (n, k), |rows, to| {
+                let mut blocks = vec![0; rows.len() * (info.bytes / n)];
+                let n_values = rows.len() * k;
+                read(rows, &mut blocks)?;
+                let values = dequantise(info.dtype, n_values, blocks).map_err(io::Error::other)?;
+                values.iter().zip(to.as_chunks_mut().0).for_each(|(v, to)| *to = v.to_le_bytes());
+                Ok(())
+            }),
+        }
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
-        self.values(name, &[len])
+        let (ours, _) = self.find(name, &[len])?;
+        let values = self.file.tensor(&ours)?.dequantize(&Device::Cpu).and_then(|t| t.to_vec1());
+        let values: Vec<f32> = values.map_err(|e| LoadError::key(self.file.path(), &ours, &e))?;
+        let Some(head) = self.interleaved(&ours) else { return Ok(values) };
+        Ok((0..len).map(|r| values[stored_row(r, head)]).collect())
     }
 
     fn unused(&self) -> Vec<String> {

@@ -35,13 +35,18 @@ pub fn gguf(
     decoder(file.path(), spec, &GgufWeights::new(file, head, compute))
 }
 
-/// Loads the decoder of a Hugging Face folder. `rope` overrides the config's scaling.
+/// Loads the decoder of a Hugging Face folder. `rope` overrides the config's scaling; `compute` says how its matrices
+/// multiply.
 ///
 /// # Errors
 /// When the folder is not a usable model; says which file, key or tensor.
-pub fn folder(folder: &Path, rope: Option<RopeScaling>) -> Result<Box<dyn Decoder>, LoadError> {
+pub fn folder(
+    folder: &Path,
+    rope: Option<RopeScaling>,
+    compute: Compute,
+) -> Result<Box<dyn Decoder>, LoadError> {
     let spec = with_rope(read_spec(folder)?, rope);
-    decoder(folder, spec, &SafetensorsFolder::open(folder)?)
+    decoder(folder, spec, &SafetensorsFolder::open(folder, compute)?)
 }
 
 fn with_rope(mut spec: DecoderSpec, rope: Option<RopeScaling>) -> DecoderSpec {

@@ -10,7 +10,7 @@ pub mod decoder;
 pub mod gguf;
 pub mod gguf_weights;
 pub mod load;
-pub mod mapped;
+mod reader;
 pub mod rope;
 pub mod safetensors;
 pub mod spec;

@@ -1,30 +1,34 @@
 //! Hugging Face model folders: `config.json` and (sharded) safetensors.
+//!
+//! Matrices are read panel by panel into the form that is multiplied, so that a weight is in memory once. Tests are in
+//! `tests/model_golden.rs`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs::{self, File},
+    io,
+    ops::Range,
     path::{Path, PathBuf},
     sync::Mutex,
 };
 
-use half::{bf16, f16};
-use memmap2::Mmap;
-use safetensors::{
-    SafeTensors,
-    tensor::{Dtype, Metadata},
-};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::{
     arch::{ARCHITECTURES, HfConfig, supported},
-    mapped::map,
+    reader::Reader,
     spec::DecoderSpec,
-    weights::{LoadError, Weights},
+    weights::{Compute, LoadError, Weights},
 };
-use crate::ops::Linear;
+use crate::ops::{Linear, cpu::FloatType};
 
-/// A folder's tensors, mapped into memory.
+/// Longest header that is read: what the format's own library allows.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// A folder's tensors.
 pub struct SafetensorsFolder {
     folder: PathBuf,
+    compute: Compute,
     shards: Vec<Shard>,
     /// Which shard holds a tensor.
     place: BTreeMap<String, usize>,
@@ -33,10 +37,17 @@ pub struct SafetensorsFolder {
 
 struct Shard {
     file: PathBuf,
-    map: Mmap,
+    reader: Reader,
     metadata: Metadata,
     /// Where tensor data starts in the file.
-    data: usize,
+    data: u64,
+}
+
+/// A tensor and where it lies.
+struct Found<'a> {
+    shard: &'a Shard,
+    info: &'a TensorInfo,
+    float: FloatType,
 }
 
 /// Reads `config.json` of `folder`.
@@ -61,11 +72,11 @@ fn read(file: &Path) -> Result<String, LoadError> {
 }
 
 impl SafetensorsFolder {
-    /// Maps `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
     ///
     /// # Errors
     /// When a file is absent, truncated or no safetensors file.
-    pub fn open(folder: &Path) -> Result<Self, LoadError> {
+    pub fn open(folder: &Path, compute: Compute) -> Result<Self, LoadError> {
         let index = folder.join("model.safetensors.index.json");
         let files =
             if index.is_file() { shards(folder, &index)? } else { vec![folder.join("model.safetensors")] };
@@ -79,50 +90,75 @@ impl SafetensorsFolder {
                 }
             }
         }
-        Ok(Self { folder: folder.into(), shards, place, asked: Mutex::default() })
+        Ok(Self { folder: folder.into(), compute, shards, place, asked: Mutex::default() })
     }
 
-    /// The values of tensor `name`, which must have `shape`.
-    fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+    /// Tensor `name`, which must have `shape`.
+    fn find(&self, name: &str, shape: &[usize]) -> Result<Found<'_>, LoadError> {
         let Some(&shard) = self.place.get(name) else {
             return Err(LoadError::key(&self.folder, name, "no such tensor in the safetensors files"));
         };
         self.asked.lock().expect("no panic while noting a name: this is a bug").insert(name.into());
-        self.shards[shard].values(name, shape)
+        self.shards[shard].find(name, shape)
     }
 }
 
 impl Shard {
     fn open(file: PathBuf) -> Result<Self, LoadError> {
-        let map = map(&file)?;
-        let header = SafeTensors::read_metadata(&map);
-        let (length, metadata) =
-            header.map_err(|e| LoadError::Unreadable { file: file.clone(), reason: e.to_string() })?;
-        let data = size_of::<u64>() + length;
-        let whole = data + metadata.data_len();
-        if map.len() < whole {
-            let reason = format!("truncated: {} bytes, its header speaks of {whole}", map.len());
-            return Err(LoadError::Unreadable { file, reason });
-        }
-        Ok(Self { file, map, metadata, data })
+        Self::read(&file).map_err(|reason| LoadError::Unreadable { file, reason })
     }
 
-    fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+    fn read(file: &Path) -> Result<Self, String> {
+        let open = File::open(file).map_err(|e| e.to_string())?;
+        let len = open.metadata().map_err(|e| e.to_string())?.len();
+        let reader = Reader::new(open);
+        let part = |at: u64, bytes: u64| {
+            let mut part = vec![0; bytes as usize];
+            reader.read_at(at, &mut part).map(|()| part).map_err(|e| e.to_string())
+        };
+        let short = |whole: u64| format!("truncated: {len} bytes, its header speaks of {whole}");
+        let size: [u8; 8] = match part(0, len.min(8))?.try_into() {
+            Ok(size) => size,
+            Err(_) => return Err(short(8)),
+        };
+        let header = u64::from_le_bytes(size);
+        if header > MAX_HEADER {
+            return Err(format!("no safetensors file: a header of {header} bytes"));
+        }
+        let data = 8 + header;
+        if len < data {
+            return Err(short(data));
+        }
+        let metadata: Metadata = serde_json::from_slice(&part(8, header)?).map_err(|e| e.to_string())?;
+        let whole = data.saturating_add(metadata.data_len() as u64);
+        if len != whole {
+            return Err(if len < whole { short(whole) } else { format!("{} bytes too long", len - whole) });
+        }
+        Ok(Self { file: file.into(), reader, metadata, data })
+    }
+
+    fn find(&self, name: &str, shape: &[usize]) -> Result<Found<'_>, LoadError> {
         let info = self.metadata.info(name).expect("`place` lists what the header lists: this is a bug");
         let wrong = |reason: String| Err(LoadError::key(&self.file, name, &reason));
         if info.shape != shape {
             return wrong(format!("has shape {:?}, config.json calls for {shape:?}", info.shape));
         }
-        let bytes = &self.map[self.data + info.data_offsets.0..self.data + info.data_offsets.1];
-        let halves = || bytes.chunks_exact(2).map(|b| [b[0], b[1]]);
-        Ok(match info.dtype {
-            Dtype::F32 => {
-                bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-            }
-            Dtype::F16 => halves().map(|b| f16::from_le_bytes(b).to_f32()).collect(),
-            Dtype::BF16 => halves().map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
+        let float = match info.dtype {
+            Dtype::F32 => FloatType::F32,
+            Dtype::F16 => FloatType::F16,
+            Dtype::BF16 => FloatType::BF16,
             other => return wrong(format!("has dtype {other:?}; supported are F32, F16, BF16")),
-        })
+        };
+        Ok(Found { shard: self, info, float })
+    }
+}
+
+impl Found<'_> {
+    /// Reads bytes `from ..` of the tensor, as many as `to` holds.
+    fn read(&self, from: usize, to: &mut [u8]) -> io::Result<()> {
+        let (start, end) = self.info.data_offsets;
+        assert!(from + to.len() <= end - start, "bytes past a tensor's end: this is a bug");
+        self.shard.reader.read_at(self.shard.data + (start + from) as u64, to)
     }
 }
 
@@ -143,11 +179,17 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, LoadError> {
 
 impl Weights for SafetensorsFolder {
     fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Linear, LoadError> {
-        Linear::new(&self.values(name, &[n, k])?, n, k).map_err(|e| LoadError::key(&self.folder, name, &e))
+        let found = self.find(name, &[n, k])?;
+        let row_bytes = k * found.float.bytes();
+        let read = |rows: Range<usize>, to: &mut [u8]| found.read(rows.start * row_bytes, to);
+        self.compute.matrix((&found.shard.file, name), found.float, (n, k), read)
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
-        self.values(name, &[len])
+        let found = self.find(name, &[len])?;
+        let mut bytes = vec![0; len * found.float.bytes()];
+        found.read(0, &mut bytes).map_err(|e| LoadError::key(&found.shard.file, name, &e))?;
+        Ok(found.float.values(&bytes))
     }
 
     fn unused(&self) -> Vec<String> {

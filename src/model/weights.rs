@@ -2,9 +2,19 @@
 //!
 //! Names are the Hugging Face ones (`model.layers.3.self_attn.q_proj.weight`); other formats translate.
 
-use std::path::PathBuf;
+use std::{
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
-use crate::ops::Linear;
+use crate::ops::{
+    Linear,
+    cpu::{
+        FloatType, PackedMatrix, QuantMatrix,
+        quant::{BlockFormat, matrix::PackError},
+    },
+};
 
 /// A model file that cannot be used, with what and why.
 #[derive(Debug, thiserror::Error)]
@@ -49,14 +59,48 @@ impl LoadError {
     }
 }
 
-/// The arithmetic of the linear layers.
+/// The arithmetic of the linear layers. Weights take no more memory than in the file, but for quantised ones under
+/// [`Compute::F32`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compute {
-    /// Matrices that a file holds quantised stay so and multiply activations of 8 bits; others run in f32.
+    /// Weights and activations of 8 bits. Matrices that a file holds quantised stay as they are; those in f32, f16 or bf16
+    /// are quantised at load, to a byte a weight and a scale per 32 (GGUF's Q8_0). Matrices whose rows are no multiple of
+    /// 32 run as under [`Compute::F32`].
     #[default]
     Int8,
-    /// Everything dequantised at load and run in f32: the reference, slower and four bytes a weight.
+    /// Everything in f32, slower: the reference. Weights in f32, f16 or bf16 stay as they are and are widened, exactly,
+    /// where they are multiplied; quantised ones are dequantised at load, to four bytes a weight.
     F32,
+}
+
+impl Compute {
+    /// The `[n, k]` matrix of plain numbers that `tensor` of `file` holds; `read` writes the bytes of some rows, in order.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a row has a weight that 8 bits cannot scale.
+    pub(super) fn matrix(
+        self,
+        (file, tensor): (&Path, &str),
+        float: FloatType,
+        (n, k): (usize, usize),
+        read: impl Fn(Range<usize>, &mut [u8]) -> io::Result<()> + Sync,
+    ) -> Result<Linear, LoadError> {
+        if self == Self::F32 || !k.is_multiple_of(BlockFormat::Q8_0.weights()) {
+            let packed = PackedMatrix::pack(float, (n, k), read);
+            return Ok(Linear::plain(packed.map_err(|e| LoadError::key(file, tensor, &e))?));
+        }
+        let quantised = QuantMatrix::quantise(float, (n, k), read).map_err(|e| match e {
+            PackError::NotFinite { row } => {
+                let reason = format!(
+                    "row {row} has a weight that is infinite, not a number, or too large for 8 bits (over 8.3 million): \
+                     fetch the file again, or compute in f32"
+                );
+                LoadError::key(file, tensor, &reason)
+            }
+            other => LoadError::key(file, tensor, &other),
+        });
+        Ok(Linear::quantised(quantised?))
+    }
 }
 
 /// Tensors by Hugging Face name.
@@ -75,4 +119,53 @@ pub trait Weights: Sync {
 
     /// Names of tensors that nobody asked for, except those known to be useless.
     fn unused(&self) -> Vec<String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+
+    use super::*;
+
+    /// A matrix of 70 x `k` small bf16 weights, one of them replaced.
+    fn matrix(compute: Compute, k: usize, planted: Option<(usize, bf16)>) -> Result<Linear, LoadError> {
+        let weight = |i: usize| match planted {
+            Some((at, planted)) if i == at => planted,
+            _ => bf16::from_f32((i * 37 % 101) as f32 / 50.0 - 1.0),
+        };
+        let read = |rows: Range<usize>, to: &mut [u8]| {
+            let all = rows.start * k..rows.end * k;
+            all.zip(to.as_chunks_mut().0).for_each(|(i, to)| *to = weight(i).to_le_bytes());
+            Ok(())
+        };
+        compute.matrix((Path::new("model.safetensors"), "blk.w"), FloatType::BF16, (70, k), read)
+    }
+
+    #[test]
+    fn weights_take_no_more_memory_than_in_the_file() {
+        // three panels of 32 rows
+        let int8 = matrix(Compute::Int8, 64, None).unwrap();
+        assert!(int8.is_quantised());
+        assert_eq!(int8.bytes() as f64, 1.0625 * 96.0 * 64.0);
+        let f32 = matrix(Compute::F32, 64, None).unwrap();
+        assert!(!f32.is_quantised());
+        assert_eq!(f32.bytes(), 2 * 96 * 64);
+        let odd = matrix(Compute::Int8, 72, None).unwrap();
+        assert!(!odd.is_quantised(), "rows that are no whole number of blocks");
+        assert_eq!(odd.bytes(), 2 * 96 * 72);
+    }
+
+    #[test]
+    fn a_weight_that_eight_bits_cannot_hold_is_refused_with_tensor_and_row() {
+        for bad in [bf16::NAN, bf16::INFINITY, bf16::NEG_INFINITY, bf16::MAX] {
+            let error = matrix(Compute::Int8, 64, Some((41 * 64 + 3, bad))).err().unwrap().to_string();
+            assert!(error.starts_with("model.safetensors: blk.w: row 41 has a weight"), "{error}");
+            assert!(matrix(Compute::F32, 64, Some((41 * 64 + 3, bad))).is_ok());
+        }
+        assert!(matrix(Compute::Int8, 64, Some((3, bf16::from_f32(8e6)))).is_ok());
+        // what no f16 scale reaches is 0, as in every Q8_0 file
+        assert!(
+            matrix(Compute::Int8, 64, Some((3, bf16::from_f32(f16::MIN_POSITIVE.to_f32() / 1e6)))).is_ok()
+        );
+    }
 }

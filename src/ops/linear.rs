@@ -1,6 +1,6 @@
 //! The one door to matrix products: weights in, packed once; every linear layer goes through it.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     Activations, OpError,
@@ -17,15 +17,10 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Packs the row-major `[n, k]` weight matrix for f32 arithmetic.
-    ///
-    /// # Panics
-    /// When `weight` does not hold `n * k` values: that is a bug in the caller.
-    ///
-    /// # Errors
-    /// When the system refuses the memory.
-    pub fn new(weight: &[f32], n: usize, k: usize) -> io::Result<Self> {
-        Ok(Self { weight: Arc::new(Weight::F32(PackedMatrix::pack(weight, n, k)?)), bias: None })
+    /// A matrix of plain numbers: f32 arithmetic.
+    #[must_use]
+    pub fn plain(weight: PackedMatrix) -> Self {
+        Self { weight: Arc::new(Weight::F32(weight)), bias: None }
     }
 
     /// A quantised matrix: 8-bit arithmetic.
@@ -48,6 +43,12 @@ impl Linear {
     #[must_use]
     pub fn n(&self) -> usize {
         self.weight.n()
+    }
+
+    /// Bytes that the weights take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.weight.bytes()
     }
 
     /// The matrix.

@@ -159,9 +159,10 @@ impl ServedModel {
                 let tokenizer = Tokenizer::from_spec(&file.tokenizer_spec()?)?;
                 (load::gguf(&file, rope, options.compute)?, tokenizer)
             }
-            ModelFiles::Folder(path) => {
-                (load::folder(path, rope)?, Tokenizer::from_json_file(path.join("tokenizer.json"))?)
-            }
+            ModelFiles::Folder(path) => (
+                load::folder(path, rope, options.compute)?,
+                Tokenizer::from_json_file(path.join("tokenizer.json"))?,
+            ),
         };
         let spec = decoder.spec().clone();
         if tokenizer.vocab_size() > spec.vocab {

@@ -10,7 +10,7 @@ use qrae::{
     },
     ids::{HeadRef, Span, TokenId},
     kv::Salt,
-    model::{Decoder, decoder::DenseDecoder, safetensors},
+    model::{Compute, Decoder, load},
     sched::SchedConfig,
 };
 
@@ -19,11 +19,16 @@ pub fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// One of the tiny golden decoders.
-pub fn tiny(folder: &str) -> Box<dyn Decoder> {
-    let dir = golden(folder);
-    let weights = safetensors::SafetensorsFolder::open(&dir).unwrap();
-    Box::new(DenseDecoder::load(safetensors::read_spec(&dir).unwrap(), &weights).unwrap())
+/// One of the tiny golden decoders, and its arithmetic.
+pub type Model<'a> = (&'a str, Compute);
+
+pub fn tiny((folder, compute): Model<'_>) -> Box<dyn Decoder> {
+    load::folder(&golden(folder), None, compute).unwrap()
+}
+
+/// A golden decoder in 8 bits and in f32.
+pub fn both(folder: &str) -> [Model<'_>; 2] {
+    [Compute::Int8, Compute::F32].map(|compute| (folder, compute))
 }
 
 /// Plenty of everything: one prompt is one step.
@@ -42,8 +47,8 @@ pub fn roomy() -> EngineConfig {
     }
 }
 
-pub fn start(folder: &str, config: &EngineConfig) -> EngineHandle {
-    EngineHandle::start(tiny(folder), config).unwrap()
+pub fn start(model: Model<'_>, config: &EngineConfig) -> EngineHandle {
+    EngineHandle::start(tiny(model), config).unwrap()
 }
 
 /// Deterministic token ids from 3 to 315; tests plant the others.

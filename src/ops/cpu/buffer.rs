@@ -38,6 +38,9 @@ unsafe impl Number for i32 {}
 // SAFETY: plain numbers.
 #[allow(unsafe_code)]
 unsafe impl Number for f32 {}
+// SAFETY: plain bytes of a number of 16 bits.
+#[allow(unsafe_code)]
+unsafe impl Number for [u8; 2] {}
 // SAFETY: plain numbers, a wrapper of u16.
 #[allow(unsafe_code)]
 unsafe impl Number for half::f16 {}

@@ -13,6 +13,7 @@ pub mod buffer;
 pub mod context;
 pub(crate) mod disjoint;
 pub mod exp;
+pub mod floats;
 pub mod gemm;
 mod pool;
 pub mod product;
@@ -20,6 +21,7 @@ pub mod quant;
 pub mod tile;
 
 pub use context::Cpu;
+pub use floats::FloatType;
 pub use gemm::PackedMatrix;
 pub use product::{Inputs, Product, Weight, gated, multiply};
 pub use quant::{QuantMatrix, QuantRows};

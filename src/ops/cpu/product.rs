@@ -24,7 +24,7 @@ const MIN_ROWS: usize = 96;
 
 /// A weight matrix `[n, k]` in the form its kernel wants.
 pub enum Weight {
-    /// f32 weights, f32 arithmetic.
+    /// Weights in f32 or 16 bits, f32 arithmetic.
     F32(PackedMatrix),
     /// Quantised weights, 8-bit activations.
     Quant(QuantMatrix),
@@ -54,6 +54,15 @@ impl Weight {
         match self {
             Self::F32(w) => w.copy_row(row, out),
             Self::Quant(w) => w.copy_row(row, out),
+        }
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::F32(w) => w.bytes(),
+            Self::Quant(w) => w.bytes(),
         }
     }
 
@@ -261,6 +270,7 @@ impl Vectorised for SwiGlu<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FloatType;
     use super::*;
 
     #[test]
@@ -268,7 +278,7 @@ mod tests {
         // a matrix of one column, so that a product is what the row holds times the weight
         let weights: Vec<f32> = (-40..41).map(|i| i as f32 * 0.7).collect();
         let ups: Vec<f32> = (0..81).map(|i| i as f32 * 0.05 - 2.0).collect();
-        let matrix = |w: &[f32]| Weight::F32(PackedMatrix::pack(w, 81, 1).unwrap());
+        let matrix = |w: &[f32]| Weight::F32(PackedMatrix::of(FloatType::F32, w, 81, 1));
         let (gate, up) = (matrix(&weights), matrix(&ups));
         let x = [1.0, -3.0, 4.0];
         for isa in Isa::available() {

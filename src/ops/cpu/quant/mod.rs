@@ -7,6 +7,7 @@ mod dot;
 #[cfg(target_arch = "x86_64")]
 mod few;
 pub mod matrix;
+mod quantise;
 pub mod rows;
 mod slice;
 mod stored;
