@@ -1,7 +1,7 @@
 //! Scores beside chats: sequences decode without end while scored batches arrive one after another.
 //!
-//! Only `peer_cases.rs` uses it, so it is not a part of `mod.rs`. A token's time is when its receiver has it, so it
-//! includes what the operating system takes to wake a waiting thread.
+//! `serve.rs` measures either alone. Only `peer_cases.rs` uses this, so it is not a part of `mod.rs`. A token's time is
+//! when its receiver has it, so it includes what the operating system takes to wake a waiting thread.
 
 use std::{
     sync::{
