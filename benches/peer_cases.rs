@@ -5,8 +5,10 @@
 //! peer_cases MODEL.gguf THREADS KV_TOKENS HEADS early|whole token|score
 //!
 //! prefill N SEED                        one prompt, first token
-//! decode BATCH NEW SEED                 BATCH sequences of 32 tokens, continued by NEW each
+//! decode BATCH CONTEXT NEW SEED         BATCH sequences of CONTEXT tokens, continued by NEW each
 //! score CHUNKS N SEED TAIL null|free    a scored batch; null query or query-free control
+//! mixed CHATS ALONE BATCHES CHUNKS N SEED
+//!                                       CHATS sequences decode, ALONE tokens each before scored batches come
 //! ```
 //!
 //! HEADS is a list as in `L13H13,L16H7`; `whole` computes every layer in scoring passes. The line printed first has the
@@ -14,6 +16,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/mixed.rs"]
+mod mixed;
 
 use std::{
     io::{BufRead, Write},
@@ -46,8 +50,9 @@ fn answer(engine: &EngineHandle, heads: &[HeadRef], line: &str) -> Value {
             let (seconds, next) = timed(|| common::prefill(engine, prompt));
             json!({"seconds": seconds, "tokens": tokens, "next": next})
         }
-        ["decode", batch, new, seed] => {
-            let (seconds, tokens) = common::decode(engine, number(batch), number(new), number(seed));
+        ["decode", batch, context, new, seed] => {
+            let (seconds, tokens) =
+                common::decode(engine, number(batch), number(context), number(new), number(seed));
             json!({"seconds": seconds, "tokens": tokens})
         }
         ["score", chunks, n, seed, tail, control] => {
@@ -56,6 +61,17 @@ fn answer(engine: &EngineHandle, heads: &[HeadRef], line: &str) -> Value {
                 common::scored(number(chunks), number(n), number(seed), number(tail), control, heads);
             let (seconds, tokens) = timed(|| common::score(engine, request));
             json!({"seconds": seconds, "tokens": tokens})
+        }
+        ["mixed", chats, alone, batches, chunks, n, seed] => {
+            let load = mixed::Load {
+                chats: number(chats),
+                alone: number(alone),
+                batches: number(batches),
+                chunks: number(chunks),
+                n: number(n),
+                seed: number(seed),
+            };
+            mixed::run(engine, &load, heads)
         }
         _ => panic!("unknown command {line:?}; {USAGE}"),
     }

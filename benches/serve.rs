@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use common::{Control, Options, decode, prefill, score, tokens};
+use common::{Control, Options, SHORT, decode, prefill, score, tokens};
 use qrae::{
     engine::{EngineHandle, RowsRequest},
     ids::HeadRef,
@@ -59,7 +59,7 @@ fn generation(engine: &EngineHandle) {
         row(&format!("prefill {n}"), s, &rate(n, s));
     }
     for batch in [1, 8] {
-        let times = (0..REPEATS).map(|_| decode(engine, batch, 32, 50)).map(|(s, n)| s / n as f64);
+        let times = (0..REPEATS).map(|_| decode(engine, batch, SHORT, 32, 50)).map(|(s, n)| s / n as f64);
         let s = middle(times.collect()) * (32 * batch) as f64;
         row(&format!("decode, batch {batch}, 32 tokens each"), s, &rate(32 * batch, s));
     }

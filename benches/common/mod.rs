@@ -16,6 +16,9 @@ use qrae::{
 /// Tokens of a prompt that is only there to be continued.
 pub(crate) const SHORT: usize = 32;
 
+/// Most prefill tokens of a step in which something decodes, as `qrae serve` has it.
+pub(crate) const BESIDE_DECODE: usize = 64;
+
 /// How an engine is started; what is not here is as `qrae serve` has it.
 pub(crate) struct Options {
     pub(crate) threads: usize,
@@ -34,7 +37,7 @@ pub(crate) fn start(file: &Path, options: &Options) -> EngineHandle {
     let sched = SchedConfig {
         max_batched_tokens: 1024,
         prefill_chunk: 512,
-        prefill_beside_decode: 64,
+        prefill_beside_decode: BESIDE_DECODE,
         max_sequences: 16,
     };
     let config = EngineConfig {
@@ -52,7 +55,8 @@ pub(crate) fn tokens(n: usize, seed: u64) -> Vec<TokenId> {
     (0..n as u64).map(|i| 1000 + ((i * 7919 + seed * 104_729) % 40_000) as TokenId).collect()
 }
 
-fn continuation(prompt: Vec<TokenId>, max_new: usize) -> GenerateRequest {
+/// `prompt`, continued greedily by `max_new` tokens.
+pub(crate) fn continuation(prompt: Vec<TokenId>, max_new: usize) -> GenerateRequest {
     GenerateRequest {
         prompt,
         sampling: Sampling::default(),
@@ -70,13 +74,19 @@ pub(crate) fn prefill(engine: &EngineHandle, prompt: Vec<TokenId>) -> TokenId {
     stream.blocking_recv().unwrap().unwrap().id
 }
 
-/// Continues `batch` prompts of [`SHORT`] tokens by `new` tokens each, all together. Returns (seconds, tokens) of the
+/// Continues `batch` prompts of `context` tokens by `new` tokens each, all together. Returns (seconds, tokens) of the
 /// time in which all of them decode: from when the last one has its first token to when the first one ends.
-pub(crate) fn decode(engine: &EngineHandle, batch: usize, new: usize, seed: u64) -> (f64, usize) {
+pub(crate) fn decode(
+    engine: &EngineHandle,
+    batch: usize,
+    context: usize,
+    new: usize,
+    seed: u64,
+) -> (f64, usize) {
     let together = Barrier::new(batch);
     let one = |i: usize| {
         together.wait();
-        let prompt = tokens(SHORT, seed + i as u64);
+        let prompt = tokens(context, seed + i as u64);
         let mut stream = engine.generate(continuation(prompt, new + 1)).remove(0);
         let mut times = Vec::with_capacity(new + 1);
         while let Some(token) = stream.blocking_recv() {

@@ -1,19 +1,22 @@
 """A peer: how its process is started, and one running process that is asked for measurements."""
 
 import json, subprocess, time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from setup import Failed
 
+ROOM = 4608  # KV tokens of a process if nothing needs more
+
 
 @dataclass
 class Peer:
-    """A program that answers commands. `command` starts it; `suffix` is what its `score` command says besides."""
+    """A program that answers commands. `command(kv_tokens)` starts it; `suffix` is what its `score` command says besides."""
 
     name: str
     version: str
-    command: list
+    command: Callable
     files: list  # what it loads, read once beforehand so that the disk is warm
     suffix: str = ""
     computes: str = field(default="", init=False)
@@ -22,11 +25,11 @@ class Peer:
 class Worker:
     """One process of a peer. Its peak memory is the kernel's VmHWM, so Linux only."""
 
-    def __init__(self, peer, log, command=None):
+    def __init__(self, peer, log, command):
         self.peer, self.log = peer, log
         begin = time.perf_counter()
         self.process = subprocess.Popen(
-            [str(c) for c in command or peer.command],
+            [str(c) for c in command],
             text=True,
             bufsize=1,
             stdin=subprocess.PIPE,

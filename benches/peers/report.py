@@ -2,22 +2,9 @@
 
 from statistics import median
 
-from cases import CASES
-
-
-def spread(values, digits=1):
-    values = sorted(values)
-    text = f"{median(values):,.{digits}f}"
-    return text if len(values) < 2 else f"{text} ({values[0]:,.{digits}f} – {values[-1]:,.{digits}f})"
-
-
-def rates(samples):
-    return [s["tokens"] / s["seconds"] for s in samples]
-
-
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+from cases import CASES, FEW, HEADLINE, LONG, MIXED
+from growth import growth
+from tables import rates, spread, table
 
 
 class Report:
@@ -31,7 +18,9 @@ class Report:
             self.head(),
             self.peers(),
             self.main(),
+            growth(self.names, self.samples),
             self.scoring(),
+            self.mixed(),
             self.loading(),
             self.against(),
             self.ceilings(),
@@ -48,9 +37,15 @@ class Report:
             f"{m['cpu']}, {m['usable_cores']} of {m['cores']} cores, {m['memory_bytes'] / 2**30:.0f} GiB"
             f"{', virtual machine' if m['virtual'] else ''}; {' '.join(m['flags'])}; Linux {m['kernel']}. qrae {m['commit']}, "
             f"{m['rustc']}.\nLoad before the run {m['load_before']:.2f}; {others}.{busy}\n"
-            f"Repetitions: {run['reps']}, peers in turn within each; medians (smallest – largest).\n"
+            f"Repetitions: {run['reps']}{self.few()}, peers in turn within each; medians (smallest – largest).\n"
             f"Command: `{run['command']}`\n"
         )
+
+    def few(self):
+        """What is said of prompts that are repeated less."""
+        long = any(c.tokens > LONG and c.key in self.samples for c in CASES)
+        n = min(self.run["reps"], FEW)
+        return f" ({n} and no warm-up for prompts of more than {LONG:,} tokens)" if long else ""
 
     def peers(self):
         return table(
@@ -60,7 +55,7 @@ class Report:
     def main(self):
         """Rates of all peers, and by how many times qrae is faster than each."""
         rows = []
-        for case in CASES:
+        for case in HEADLINE:
             taken = self.samples.get(case.key)
             if not taken:
                 continue
@@ -88,7 +83,7 @@ class Report:
 
     def scoring(self):
         rows = []
-        for case in CASES:
+        for case in HEADLINE:
             if again := self.samples.get(f"second-{case.key}", {}).get("qrae"):
                 rows.append(
                     [
@@ -111,6 +106,32 @@ class Report:
             return ""
         depth = f"Heads {self.run['heads']} of a model of {self.facts['layers']} layers.\n\n"
         return "## Scoring, qrae alone\n\n" + depth + table(["work", "time", "share"], rows)
+
+    def mixed(self):
+        taken = self.samples.get("mixed", {}).get("qrae")
+        if not taken:
+            return ""
+        chats, _, _, chunks, n = MIXED
+        of = lambda key, value: [value(s[key]) for s in taken]
+        lines = [
+            (f"between two tokens of a chat, {what}", "chats", lambda c, key=key: 1000 * c[key], 0, " ms")
+            for what, key in (("median", "median"), ("95 of 100 below", "p95"), ("longest", "max"))
+        ]
+        lines.append((f"decode, {chats} chats together", "chats", lambda c: c["tokens"] / c["seconds"], 1, " tokens/s"))
+        lines.append((f"a scored batch of {chunks} × {n}, cold", "scored", median, 2, " s"))
+        rows = []
+        for what, key, value, digits, unit in lines:
+            alone, beside = of(f"{key}_alone", value), of(f"{key}_beside", value)
+            ratio = median(b / a for a, b in zip(alone, beside))
+            rows.append([what, spread(alone, digits) + unit, spread(beside, digits) + unit, f"{ratio:.2f}"])
+        return (
+            "## Mixed load, qrae alone\n\n"
+            f"{chats} sequences decode without end while scored batches arrive, each when the one before is done. While something "
+            f"decodes, a step computes {taken[0]['prefill_beside_decode']} tokens of prompts at most. Times are the receiver's, through the engine "
+            "in process, without HTTP. The peers are not compared: llama.cpp mixes prompts with decoding in its HTTP server only, "
+            "PyTorch not at all, so a scheduler of ours would be measured; and llama.cpp computes no scores.\n\n"
+            + table(["", "alone", "together", "together ÷ alone"], rows)
+        )
 
     def loading(self):
         rows, file = [], self.facts["file_bytes"]
@@ -140,9 +161,7 @@ class Report:
 
     def ceiling(self, *kinds):
         """The best rate of all threads among these kinds, in units of 1e9."""
-        found = [
-            c["rate"] for c in self.run["ceilings"] if c["what"] in kinds and c["threads"] == self.run["threads"]
-        ]
+        found = [c["rate"] for c in self.run["ceilings"] if c["what"] in kinds and c["threads"] == self.run["threads"]]
         return max(found, default=None)
 
     def against(self):
@@ -150,7 +169,7 @@ class Report:
         if not read:
             return ""
         rows, share = [], lambda value, top: f"{100 * value / top:.0f} %" if top else "–"
-        for case in CASES:
+        for case in HEADLINE:
             for name in self.names if case.kind in ("prefill", "decode") else ():
                 taken = self.samples.get(case.key, {}).get(name)
                 if not taken:
@@ -192,8 +211,9 @@ class Report:
         agree = self.agreement()
         return (
             "## What is compared\n\n"
-            "- Token ids are the same for all; every repetition has new ones.\n"
-            "- Decode: prompts of 32 tokens, greedy. For batch 8 on qrae, the time in which all eight decode.\n"
+            "- Token ids are the same for all; every repetition has new ones (not a decode after a long context, which is computed once).\n"
+            "- Decode: prompts of 32 tokens where nothing is said, greedy; the prompt is not timed. For batch 8 on qrae, the time in which "
+            "all eight decode.\n"
             "- Scored batch: qrae scores against a null query, so it computes a second tail of 25 tokens, and leaves out the layers above "
             "its deepest head; PyTorch makes the paper's two calls, the second on the KV of the first, all layers, no LM head; "
             "llama.cpp merely prefills the tokens.\n"

@@ -4,7 +4,9 @@
   torch_worker.py FOLDER bf16|f32 THREADS L13H13,L16H7
 
   prefill N SEED              one prompt of N tokens, logits of the last
-  decode BATCH NEW SEED       BATCH sequences of 32 tokens, then NEW greedy steps of all of them; the steps are timed
+  decode BATCH CONTEXT NEW SEED
+                              BATCH sequences of CONTEXT tokens, then NEW greedy steps of all of them; the steps are
+                              timed. The KV of the contexts is kept for the next command that is the same
   score CHUNKS N SEED TAIL    a scored batch in the paper's two calls: the query-free input, then the query-conditioned
                               one on the KV of the first; query and key vectors taken from the chosen layers; entropy
 
@@ -17,7 +19,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoModelFo
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-SHORT, FIRST_PROMPT = 32, 64
+FIRST_PROMPT = 64
 HEAD, AROUND_CHUNK, TAIL = 40, 4, 25  # the layout of a scored batch, as in ../common
 captured, wanted = {}, set()  # layer -> (query at the last position, keys); layers to capture
 
@@ -44,6 +46,7 @@ class Worker:
             folder, dtype=dtype, attn_implementation="qrae_capture"
         ).eval()
         self.heads = heads
+        self.kept = {}  # (batch, context, seed) -> the next tokens, KV; one of them
 
     def step(self, ids, cache=None):
         out = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
@@ -55,8 +58,19 @@ class Worker:
         token, _ = self.step(ids)
         return {"seconds": time.perf_counter() - begin, "tokens": n, "next": token.item()}
 
-    def decode(self, batch, new, seed):
-        token, cache = self.step(token_rows(SHORT, *range(seed, seed + batch)))
+    def context(self, *wanted):
+        """The tokens after `batch` contexts, and their KV, computed unless it is still there."""
+        batch, context, seed = wanted
+        if wanted not in self.kept:
+            self.kept.clear()
+            self.kept[wanted] = self.step(token_rows(context, *range(seed, seed + batch)))
+        token, cache = self.kept[wanted]
+        if added := cache.get_seq_length() - context:
+            cache.crop(-added)
+        return token, cache
+
+    def decode(self, batch, context, new, seed):
+        token, cache = self.context(batch, context, seed)
         begin = time.perf_counter()
         for _ in range(new):
             token, cache = self.step(token[:, None], cache)

@@ -3,7 +3,9 @@
 //   llama_worker MODEL.gguf THREADS CONTEXT_TOKENS
 //
 //   prefill N SEED              one prompt of N tokens, logits of the last
-//   decode BATCH NEW SEED       BATCH sequences of 32 tokens, then NEW greedy steps of all of them; the steps are timed
+//   decode BATCH CONTEXT NEW SEED
+//                               BATCH sequences of CONTEXT tokens, then NEW greedy steps of all of them; the steps are
+//                               timed. One sequence keeps the KV of its context for the next command that is the same
 //   score CHUNKS N SEED TAIL    merely the prefill of the tokens that a scored batch has; no score is computed
 //
 // Settings are those of the project's own llama-bench: batch 2,048, micro-batch 512, memory-mapped file, repacked
@@ -18,7 +20,7 @@
 #include "ggml-cpu.h"
 #include "llama.h"
 
-enum { N_BATCH = 2048, N_UBATCH = 512, SHORT = 32, SHORT_CONTEXT = 256, MOST_SEQUENCES = 8, FIRST_PROMPT = 64 };
+enum { N_BATCH = 2048, N_UBATCH = 512, SHORT_CONTEXT = 256, MOST_SEQUENCES = 8, FIRST_PROMPT = 64 };
 
 struct worker {
     struct llama_model *model;
@@ -27,6 +29,10 @@ struct worker {
     struct ggml_threadpool *pool;
     struct llama_batch batch;
     int vocabulary, capacity, threads;
+    // what the context of one sequence begins with, and the token after it; 0: not known
+    int kept;
+    long kept_seed;
+    llama_token kept_next;
 };
 
 static double now(void) {
@@ -85,13 +91,18 @@ static void use_context(struct worker *w, int sequences) {
         llama_attach_threadpool(*context, w->pool, NULL);
     }
     w->context = *context;
+}
+
+static void clear(struct worker *w) {
     llama_memory_clear(llama_get_memory(w->context), false);
+    w->kept = 0;
 }
 
 // One prompt: `n` tokens of `seed`, then `tail_n` of `tail`. Returns the next token.
 static llama_token prefill(struct worker *w, int n, long seed, int tail_n, long tail) {
     int total = n + tail_n, row = 0;
     use_context(w, 1);
+    clear(w);
     for (int i = 0; i < total; i++) {
         push(w, i < n ? token_at(i, seed) : token_at(i - n, tail), i, 0, i == total - 1);
         row = w->batch.n_tokens - 1;
@@ -107,21 +118,40 @@ static void run_prefill(struct worker *w, int n, long seed, int tail_n, long tai
     printf("{\"seconds\": %.6f, \"tokens\": %d, \"next\": %d}\n", now() - begin, n + tail_n, next);
 }
 
-static void run_decode(struct worker *w, int sequences, int steps, long seed) {
-    if (sequences < 1 || sequences > MOST_SEQUENCES || SHORT + steps > SHORT_CONTEXT) fail("decode: too many tokens");
-    llama_token next[MOST_SEQUENCES];
+// One sequence of `n` tokens, computed unless its KV is still there. Returns the next token.
+static llama_token one_context(struct worker *w, int n, long seed) {
+    use_context(w, 1);
+    if (w->kept == n && w->kept_seed == seed && llama_memory_seq_rm(llama_get_memory(w->context), 0, n, -1))
+        return w->kept_next;
+    w->kept_next = prefill(w, n, seed, 0, 0);
+    w->kept = n;
+    w->kept_seed = seed;
+    return w->kept_next;
+}
+
+// Several short ones in one batch.
+static void many_contexts(struct worker *w, int sequences, int n, long seed, llama_token *next) {
     int row[MOST_SEQUENCES];
     use_context(w, sequences);
+    clear(w);
     for (int s = 0; s < sequences; s++)
-        for (int i = 0; i < SHORT; i++) {
-            push(w, token_at(i, seed + s), i, s, i == SHORT - 1);
+        for (int i = 0; i < n; i++) {
+            push(w, token_at(i, seed + s), i, s, i == n - 1);
             row[s] = w->batch.n_tokens - 1;
         }
     compute(w);
     for (int s = 0; s < sequences; s++) next[s] = greedy(w, row[s]);
+}
+
+static void run_decode(struct worker *w, int sequences, int n, int steps, long seed) {
+    llama_token next[MOST_SEQUENCES];
+    if (sequences < 1 || sequences > MOST_SEQUENCES || n + steps > (sequences == 1 ? w->capacity : SHORT_CONTEXT))
+        fail("decode: too many tokens");
+    if (sequences == 1) next[0] = one_context(w, n, seed);
+    else many_contexts(w, sequences, n, seed, next);
     double begin = now();
     for (int step = 0; step < steps; step++) {
-        for (int s = 0; s < sequences; s++) push(w, next[s], SHORT + step, s, true);
+        for (int s = 0; s < sequences; s++) push(w, next[s], n + step, s, true);
         compute(w);
         for (int s = 0; s < sequences; s++) next[s] = greedy(w, s);
     }
@@ -150,13 +180,13 @@ int main(int argc, char **argv) {
     printf("{\"first_s\": %.6f, \"computes\": \"int8 dot products of the file's quantised weights, f16 KV\"}\n", now() - begin);
     fflush(stdout);
     char line[256];
-    int a, b;
+    int a, b, e;
     long c, d;
     ggml_threadpool_pause(w.pool);
     while (fgets(line, sizeof line, stdin)) {
         ggml_threadpool_resume(w.pool);
         if (sscanf(line, "prefill %d %ld", &a, &c) == 2) run_prefill(&w, a, c, 0, 0);
-        else if (sscanf(line, "decode %d %d %ld", &a, &b, &c) == 3) run_decode(&w, a, b, c);
+        else if (sscanf(line, "decode %d %d %d %ld", &a, &b, &e, &c) == 4) run_decode(&w, a, b, e, c);
         // as in ../../common: 40 tokens of head, 4 of marker and separator a chunk, a tail of 25
         else if (sscanf(line, "score %d %d %ld %ld", &a, &b, &c, &d) == 4) run_prefill(&w, 40 + a * (b + 4), c, 25, d);
         else fail("unknown command");
