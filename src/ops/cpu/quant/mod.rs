@@ -2,6 +2,8 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(super) mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 pub mod blocks;
 mod dot;
 pub mod matrix;
@@ -17,7 +19,7 @@ pub use rows::QuantRows;
 use std::cell::RefCell;
 
 use dot::{Left, Out, ROWS, Shape, dot};
-use matrix::TILE;
+use matrix::{TILE, tile_bytes};
 use slice::{SLICE, Slice};
 
 use super::tile::{COLS, Isa};
@@ -49,12 +51,26 @@ impl QuantMatrix {
             return;
         }
         let format = self.format();
-        let shape = Shape { group16: format.group() == 16, mins: format.has_min(), zero: format.zero() };
+        let shape = Shape {
+            group16: format.group() == 16,
+            mins: format.has_min(),
+            zero: format.zero(),
+            bits: format.bits(),
+        };
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         let amx = amx::Tiles::configure(isa, rows, shape);
         SCRATCH.with_borrow_mut(|slice| {
             for tile in (0..self.k() / TILE).step_by(SLICE) {
                 let tiles = SLICE.min(self.k() / TILE - tile);
+                #[cfg(target_arch = "x86_64")]
+                if rows == 1 && isa.has_avx2() {
+                    let a = Left { x, row: first, rows, tile, tiles };
+                    let stored = &self.tiles(p, tile)[..tiles * tile_bytes(format)];
+                    let numbers = slice.numbers(isa, self, p, tile, tiles);
+                    // SAFETY: as below, and the processor has the features.
+                    unsafe { avx2::dot_stored(isa, a, stored, numbers, shape, Out { to: c, stride: COLS }) };
+                    continue;
+                }
                 let expanded = slice.expand(isa, self, p, tile, tiles);
                 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
                 if let Some(amx) = &amx {

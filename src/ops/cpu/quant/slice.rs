@@ -5,6 +5,8 @@
 
 use half::f16;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use super::blocks::spread;
 use super::matrix::{GroupNumbers, QuantMatrix, TILE, VECTOR, VECTORS, tile_bytes};
 use crate::ops::cpu::tile::{COLS, Isa, Vectorised};
@@ -63,12 +65,7 @@ impl Slice {
         from: usize,
         tiles: usize,
     ) -> Expanded<'a> {
-        let per_tile = TILE / m.format().group();
-        let groups = from * per_tile..(from + tiles) * per_tile;
-        numbers(isa, m.scales(p, groups.clone()), &mut self.scales);
-        if let Some(mins) = m.mins(p, groups) {
-            numbers(isa, mins, &mut self.mins);
-        }
+        self.numbers(isa, m, p, from, tiles);
         let bytes = tile_bytes(m.format());
         let stored = &m.tiles(p, from)[..tiles * bytes];
         let codes = if m.format().bits() == 8 {
@@ -80,6 +77,24 @@ impl Slice {
         Expanded { codes, scales: &self.scales, mins: &self.mins }
     }
 
+    /// As [`Self::expand`], without codes.
+    pub(super) fn numbers(
+        &mut self,
+        isa: Isa,
+        m: &QuantMatrix,
+        p: usize,
+        from: usize,
+        tiles: usize,
+    ) -> Expanded<'_> {
+        let per_tile = TILE / m.format().group();
+        let groups = from * per_tile..(from + tiles) * per_tile;
+        numbers(isa, m.scales(p, groups.clone()), &mut self.scales);
+        if let Some(mins) = m.mins(p, groups) {
+            numbers(isa, mins, &mut self.mins);
+        }
+        Expanded { codes: &[], scales: &self.scales, mins: &self.mins }
+    }
+
     fn codes(&mut self, isa: Isa, stored: &[u8], bits: usize) {
         let bytes = TILE * COLS / 8 * bits;
         for (stored, codes) in stored.chunks_exact(bytes).zip(&mut self.codes) {
@@ -89,6 +104,15 @@ impl Slice {
                 #[allow(unsafe_code)]
                 unsafe {
                     expand_avx512(stored, bits, codes);
+                }
+                continue;
+            }
+            #[cfg(target_arch = "x86_64")]
+            if isa.has_avx2() {
+                // SAFETY: as above.
+                #[allow(unsafe_code)]
+                unsafe {
+                    avx2::expand(stored, bits, codes);
                 }
                 continue;
             }
@@ -130,6 +154,15 @@ fn numbers(isa: Isa, from: GroupNumbers<'_>, to: &mut [[f32; COLS]]) {
         #[allow(unsafe_code)]
         unsafe {
             numbers_avx512(from, to);
+        }
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_avx2() {
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        unsafe {
+            avx2::numbers(from, to);
         }
         return;
     }
