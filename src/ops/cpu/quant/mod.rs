@@ -63,7 +63,7 @@ impl QuantMatrix {
             for tile in (0..self.k() / TILE).step_by(SLICE) {
                 let tiles = SLICE.min(self.k() / TILE - tile);
                 #[cfg(target_arch = "x86_64")]
-                if rows == 1 && isa.has_avx2() {
+                if rows <= avx2::FEW && isa.has_avx2() && !isa.has_vnni() {
                     let a = Left { x, row: first, rows, tile, tiles };
                     let stored = &self.tiles(p, tile)[..tiles * tile_bytes(format)];
                     let numbers = slice.numbers(isa, self, p, tile, tiles);

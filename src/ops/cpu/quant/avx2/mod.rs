@@ -9,7 +9,7 @@
 //! - `vpdpbusd` does it all at once where the processor has AVX-VNNI ([`Isa::has_avx_vnni`]). **No such processor has run
 //!   this**: tests run the same code with AVX-512's encoding of the instruction.
 //!
-//! One row reads codes as they are stored: to expand them first would take longer than to multiply them.
+//! One row, or two, read codes as they are stored: to expand them first would take as long as to multiply them.
 //!
 //! Knows slices, rows and stored tiles (`codes.rs`), no matrices. Tests: `tests.rs` beside this, and `../tests.rs`.
 
@@ -32,6 +32,9 @@ use rows::rows;
 const QUARTERS: usize = 4;
 /// Bytes of one.
 const QUARTER: usize = 32;
+
+/// Rows that are not worth expanding codes for.
+pub(super) const FEW: usize = 2;
 
 /// How codes meet activations: `vpmaddubsw`.
 const MADD: u8 = 0;
@@ -68,7 +71,7 @@ pub(super) unsafe fn dot(isa: Isa, a: Left<'_>, b: Expanded<'_>, shape: Shape, o
     }
 }
 
-/// As [`dot`] for one row and `a.tiles` tiles as they are `stored`; of `b`, scales and minima count.
+/// As [`dot`] for [`FEW`] rows at most and `a.tiles` tiles as they are `stored`; of `b`, scales and minima count.
 ///
 /// # Safety
 /// As [`dot`].
@@ -82,10 +85,14 @@ pub(super) unsafe fn dot_stored(
     out: Out,
 ) {
     let bytes = a.tiles * tile_bytes(shape.bits);
-    assert!(a.rows == 1 && stored.len() == bytes, "{} rows, {bytes} bytes: this is a bug", a.rows);
-    let vnni = isa.has_avx_vnni();
-    let kernel = if vnni { kernel::<1, true, VNNI>(shape) } else { kernel::<1, true, MADD>(shape) };
-    // SAFETY: the caller's promise, and as many stored tiles as the row has.
+    assert!(a.rows <= FEW && stored.len() == bytes, "{} rows, {bytes} bytes: this is a bug", a.rows);
+    let kernel = match (a.rows, isa.has_avx_vnni()) {
+        (1, false) => kernel::<1, true, MADD>(shape),
+        (1, true) => kernel::<1, true, VNNI>(shape),
+        (_, false) => kernel::<2, true, MADD>(shape),
+        (_, true) => kernel::<2, true, VNNI>(shape),
+    };
+    // SAFETY: the caller's promise, and as many stored tiles as the rows have.
     unsafe { kernel(a, stored.as_ptr(), b, shape.zero, out) };
 }
 

@@ -1,6 +1,6 @@
 //! Every kernel against the plain formula, at the ends of every range.
 
-use super::{Kernel, MADD, VNNI_512, dot_stored, expand, kernel, rows::pairs_in_16_bits, tile_bytes};
+use super::{FEW, Kernel, MADD, VNNI_512, dot_stored, expand, kernel, rows::pairs_in_16_bits, tile_bytes};
 use crate::ops::cpu::{
     quant::{
         QuantRows,
@@ -91,14 +91,12 @@ fn tiles(bits: usize) -> Vec<(Vec<u8>, Box<Tiles>)> {
     (0..4).map(&mut fill).collect()
 }
 
-/// Bits of what `kernel` adds to rows `1 ..` of `x`, `a.rows` at a time.
+/// Bits of what `kernel` makes of rows `1 ..` of `x`, `rows` at a time; fewer than that are left over.
 fn run(x: &QuantRows, rows: usize, kernel: impl Fn(Left<'_>, Out)) -> Vec<u32> {
     let mut y = vec![0.5f32; ROWS * COLS];
-    for row in 0..ROWS - ROWS % rows {
-        if row % rows == 0 {
-            let out = Out { to: y[row * COLS..].as_mut_ptr(), stride: COLS };
-            kernel(Left { x, row: 1 + row, rows, tile: 1, tiles: TILES }, out);
-        }
+    for (i, y) in y.chunks_exact_mut(rows * COLS).enumerate() {
+        let out = Out { to: y.as_mut_ptr(), stride: COLS };
+        kernel(Left { x, row: 1 + i * rows, rows, tile: 1, tiles: TILES }, out);
     }
     y.iter().map(|v| v.to_bits()).collect()
 }
@@ -117,13 +115,15 @@ fn every_kernel_gives_the_bits_of_the_formula_at_the_ends_of_every_range() {
             (1, false, kernel::<1, false, MADD>(shape)),
             (2, false, kernel::<2, false, MADD>(shape)),
             (1, true, kernel::<1, true, MADD>(shape)),
+            (2, true, kernel::<2, true, MADD>(shape)),
         ];
         if vnni_512 {
             kernels.extend([
                 (1, false, kernel::<1, false, VNNI_512>(shape)),
                 (2, false, kernel::<2, false, VNNI_512>(shape)),
                 (1, true, kernel::<1, true, VNNI_512>(shape)),
-            ] as [(usize, bool, Kernel); 3]);
+                (2, true, kernel::<2, true, VNNI_512>(shape)),
+            ] as [(usize, bool, Kernel); 4]);
         }
         for (stored, tiles) in tiles(bits) {
             let b = Expanded { codes: &tiles.codes, scales: &tiles.scales, mins: &tiles.mins };
@@ -142,8 +142,11 @@ fn every_kernel_gives_the_bits_of_the_formula_at_the_ends_of_every_range() {
                     let n = (ROWS - ROWS % rows) * COLS;
                     assert_eq!(got[..n], want[..n], "{shape:?} {rows} rows");
                 }
-                let got = run(&x, 1, |a, out| dot_stored(avx2, a, &stored, b, shape, out));
-                assert_eq!(got, want, "{shape:?} stored");
+                for rows in 1..=FEW {
+                    let got = run(&x, rows, |a, out| dot_stored(avx2, a, &stored, b, shape, out));
+                    let n = (ROWS - ROWS % rows) * COLS;
+                    assert_eq!(got[..n], want[..n], "{shape:?} {rows} rows, stored");
+                }
             }
         }
     }
