@@ -17,6 +17,8 @@ pub struct Isa {
     kind: Kind,
     /// Intel's tile registers as well, beside [`Kind::Avx512Vnni`]: only the quantised products know them.
     amx: bool,
+    /// 8-bit dot products of 256-bit vectors as well, beside [`Kind::Avx2`]: only the quantised products know them.
+    avx_vnni: bool,
 }
 
 /// The instruction sets by name, for kernels that are written once per set.
@@ -50,7 +52,7 @@ impl Isa {
     }
 
     const fn of(kind: Kind) -> Self {
-        Self { kind, amx: false }
+        Self { kind, amx: false, avx_vnni: false }
     }
 
     /// What every processor has: the slow twin of the others.
@@ -70,7 +72,10 @@ impl Isa {
             if processor_has_avx512() {
                 all.push(Self::of(Kind::Avx512));
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if processor_has_avx2() {
+                if is_x86_feature_detected!("avxvnni") {
+                    all.push(Self { avx_vnni: true, ..Self::of(Kind::Avx2) });
+                }
                 all.push(Self::of(Kind::Avx2));
             }
         }
@@ -87,7 +92,7 @@ impl Isa {
     #[must_use]
     #[allow(unsafe_code)]
     pub unsafe fn assume_amx() -> Option<Self> {
-        let isa = Self { kind: Kind::Avx512Vnni, amx: true };
+        let isa = Self { amx: true, ..Self::of(Kind::Avx512Vnni) };
         (processor_has_vnni() && super::quant::amx::agrees(isa)).then_some(isa)
     }
 
@@ -106,6 +111,18 @@ impl Isa {
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_vnni(self) -> bool {
         self.kind == Kind::Avx512Vnni
+    }
+
+    /// AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_avx2(self) -> bool {
+        self.kind != Kind::Portable
+    }
+
+    /// AVX-VNNI, and all of [`Self::has_avx2`].
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_avx_vnni(self) -> bool {
+        self.avx_vnni
     }
 
     /// AMX-TILE and AMX-INT8, and all of [`Self::has_vnni`].
@@ -131,10 +148,13 @@ impl Isa {
 }
 
 #[cfg(target_arch = "x86_64")]
+fn processor_has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
 fn processor_has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("fma")
+    processor_has_avx2() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
 #[cfg(target_arch = "x86_64")]

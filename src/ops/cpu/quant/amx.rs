@@ -447,7 +447,7 @@ pub(in crate::ops::cpu) fn agrees(isa: Isa) -> bool {
         got.iter().map(|v| v.to_bits()).eq(want.iter().map(|v| v.to_bits()))
     };
     [false, true].into_iter().all(|group16| {
-        let shapes = [(0, true), (128, false)].map(|(zero, mins)| Shape { group16, mins, zero });
+        let shapes = [(0, true), (128, false)].map(|(zero, mins)| Shape { group16, mins, zero, bits: 8 });
         shapes.into_iter().all(|shape| [8, 13, 16, 21, 32, 49].into_iter().all(|rows| case(rows, shape)))
     })
 }

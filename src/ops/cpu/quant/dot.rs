@@ -11,6 +11,8 @@
 //! Integers are exact whatever the order, so all instruction sets agree bit for bit and rows do not know each other.
 //! The same on tile registers, for many rows: `amx.rs`.
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use super::{
     rows::{Group, QuantRows},
     slice::Expanded,
@@ -30,6 +32,8 @@ pub(super) struct Shape {
     pub(super) mins: bool,
     /// Code of a weight of 0: a power of two, or 0 where there are minima.
     pub(super) zero: u8,
+    /// Bits that every code fits in.
+    pub(super) bits: usize,
 }
 
 impl Shape {
@@ -84,6 +88,12 @@ pub(super) unsafe fn dot(isa: Isa, a: Left<'_>, b: Expanded<'_>, shape: Shape, o
                 (true, true) => rows!(true, true),
             }
         }
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_avx2() {
+        // SAFETY: the caller's promise, and the processor has the features.
+        unsafe { avx2::dot(isa, a, b, shape, out) };
         return;
     }
     for r in 0..a.rows {

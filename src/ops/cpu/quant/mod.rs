@@ -2,6 +2,8 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(super) mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 pub mod blocks;
 mod dot;
 #[cfg(target_arch = "x86_64")]
@@ -20,7 +22,7 @@ use std::cell::RefCell;
 
 use dot::{Left, Out, ROWS, Shape, dot};
 use slice::{SLICE, Slice};
-use stored::TILE;
+use stored::{Layout, TILE};
 
 use super::tile::{COLS, Isa};
 
@@ -51,12 +53,26 @@ impl QuantMatrix {
             return;
         }
         let format = self.format();
-        let shape = Shape { group16: format.group() == 16, mins: format.has_min(), zero: format.zero() };
+        let shape = Shape {
+            group16: format.group() == 16,
+            mins: format.has_min(),
+            zero: format.zero(),
+            bits: format.bits(),
+        };
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         let amx = amx::Tiles::configure(isa, rows, shape);
         SCRATCH.with_borrow_mut(|slice| {
             for tile in (0..self.k() / TILE).step_by(SLICE) {
                 let tiles = SLICE.min(self.k() / TILE - tile);
+                #[cfg(target_arch = "x86_64")]
+                if rows <= avx2::FEW && isa.has_avx2() && !isa.has_vnni() {
+                    let a = Left { x, row: first, rows, tile, tiles };
+                    let (numbers, blocks) = slice.numbers(isa, self, p, tile, tiles);
+                    let stored = stored::Tiles::stored(&Layout::of(format), blocks);
+                    // SAFETY: as below, and the processor has the features; the blocks have as many tiles.
+                    unsafe { avx2::dot_stored(isa, a, stored, numbers, shape, Out { to: c, stride: COLS }) };
+                    continue;
+                }
                 let expanded = slice.expand(isa, self, p, tile, tiles);
                 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
                 if let Some(amx) = &amx {

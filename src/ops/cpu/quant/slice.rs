@@ -5,6 +5,8 @@
 
 use half::f16;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use super::blocks::spread;
 use super::matrix::QuantMatrix;
 use super::stored::{Layout, Numbers, TILE, VECTOR, VECTORS};
@@ -64,19 +66,35 @@ impl Slice {
         tiles: usize,
     ) -> Expanded<'_> {
         let (layout, bits) = (Layout::of(m.format()), m.format().bits());
-        let groups = layout.tiles * TILE / m.format().group();
-        let blocks = m.panel(p, from / layout.tiles).chunks_exact(layout.bytes).take(tiles / layout.tiles);
-        for (b, block) in blocks.enumerate() {
-            numbers(isa, layout.scales(block), &mut self.scales[b * groups..][..groups]);
-            if let Some(mins) = layout.mins(block) {
-                numbers(isa, mins, &mut self.mins[b * groups..][..groups]);
-            }
-            let codes = &mut self.codes[b * layout.tiles..][..layout.tiles];
+        let (_, blocks) = self.numbers(isa, m, p, from, tiles);
+        for (block, codes) in blocks.chunks_exact(layout.bytes).zip(self.codes.chunks_exact_mut(layout.tiles))
+        {
             for (stored, codes) in block.chunks_exact(layout.tile).zip(codes) {
                 expand_tile(isa, stored, bits, codes);
             }
         }
         Expanded { codes: &self.codes[..tiles], scales: &self.scales, mins: &self.mins }
+    }
+
+    /// As [`Self::expand`], but codes stay in the blocks.
+    pub(super) fn numbers<'a>(
+        &mut self,
+        isa: Isa,
+        m: &'a QuantMatrix,
+        p: usize,
+        from: usize,
+        tiles: usize,
+    ) -> (Expanded<'_>, &'a [u8]) {
+        let layout = Layout::of(m.format());
+        let groups = layout.tiles * TILE / m.format().group();
+        let blocks = &m.panel(p, from / layout.tiles)[..tiles / layout.tiles * layout.bytes];
+        for (b, block) in blocks.chunks_exact(layout.bytes).enumerate() {
+            numbers(isa, layout.scales(block), &mut self.scales[b * groups..][..groups]);
+            if let Some(mins) = layout.mins(block) {
+                numbers(isa, mins, &mut self.mins[b * groups..][..groups]);
+            }
+        }
+        (Expanded { codes: &[], scales: &self.scales, mins: &self.mins }, blocks)
     }
 }
 
@@ -92,6 +110,15 @@ fn expand_tile(isa: Isa, stored: &[u8], bits: usize, codes: &mut [[u8; VECTOR]; 
         #[allow(unsafe_code)]
         unsafe {
             expand_avx512(stored, bits, codes);
+        }
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_avx2() {
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        unsafe {
+            avx2::expand(stored, bits, codes);
         }
         return;
     }
@@ -131,6 +158,15 @@ fn numbers(isa: Isa, from: Numbers<'_>, to: &mut [[f32; COLS]]) {
         #[allow(unsafe_code)]
         unsafe {
             numbers_avx512(from, to);
+        }
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_avx2() {
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        unsafe {
+            avx2::numbers(from, to);
         }
         return;
     }

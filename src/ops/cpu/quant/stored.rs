@@ -118,6 +118,35 @@ impl Layout {
     }
 }
 
+/// Where the codes of consecutive tiles are.
+#[derive(Clone, Copy)]
+pub(super) struct Tiles {
+    start: *const u8,
+    /// Bytes of a tile.
+    tile: usize,
+    /// Tiles that follow each other, and bytes until the next so many.
+    run: (usize, usize),
+}
+
+impl Tiles {
+    /// As they are stored: `blocks` are whole blocks.
+    pub(super) fn stored(layout: &Layout, blocks: &[u8]) -> Self {
+        Self { start: blocks.as_ptr(), tile: layout.tile, run: (layout.tiles, layout.bytes) }
+    }
+
+    /// Expanded, one byte per code.
+    pub(super) fn expanded(codes: &[[[u8; VECTOR]; VECTORS]]) -> Self {
+        Self { start: codes.as_ptr().cast(), tile: VECTORS * VECTOR, run: (codes.len().max(1), 0) }
+    }
+
+    /// Codes of tile `i`, if there are so many: to be read by who knows that.
+    #[inline(always)]
+    pub(super) fn at(self, i: usize) -> *const u8 {
+        let (tiles, bytes) = self.run;
+        self.start.wrapping_add(i / tiles * bytes + i % tiles * self.tile)
+    }
+}
+
 /// A number per output for each group of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Numbers<'a> {

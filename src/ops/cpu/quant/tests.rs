@@ -169,6 +169,56 @@ fn a_row_is_the_same_bits_alone_in_company_on_any_threads_and_any_isa() {
     }
 }
 
+/// Bytes of a block that are scales of 16 bits.
+fn scales_of(format: BlockFormat) -> Range<usize> {
+    match format {
+        BlockFormat::Q4_0 | BlockFormat::Q5_0 | BlockFormat::Q8_0 => 0..2,
+        BlockFormat::Q4_1 | BlockFormat::Q5_1 | BlockFormat::Q4K | BlockFormat::Q5K => 0..4,
+        BlockFormat::Q2K => 80..84,
+        BlockFormat::Q3K => 108..110,
+        BlockFormat::Q6K => 208..210,
+    }
+}
+
+#[test]
+fn every_isa_gives_the_same_bits_for_few_rows_and_the_largest_and_smallest_codes() {
+    for (format, dtype) in FORMATS {
+        let (m, n, k) = (13, 40, 1280);
+        let (any, _) = blocks(dtype, n, k);
+        let fill = |byte: u8| {
+            let mut bytes = any.clone();
+            for block in bytes.chunks_exact_mut(format.bytes()) {
+                let scales = block[scales_of(format)].to_vec();
+                block.fill(byte);
+                block[scales_of(format)].copy_from_slice(&scales);
+            }
+            bytes
+        };
+        // rows of codes that are all 127, all -127, and both
+        let mut x = values(m * k, 3);
+        for (i, x) in x.iter_mut().enumerate() {
+            match i / k % 4 {
+                0 => *x = 2.5,
+                1 => *x = -2.5,
+                2 => *x = if i % 2 == 0 { 2.5 } else { -2.5 },
+                _ => {}
+            }
+        }
+        for bytes in [any.clone(), fill(0), fill(0xff), fill(0x7f), fill(0x80)] {
+            let weight = Weight::Quant(pack(format, &bytes, (n, k), |r| r));
+            let want = product(&Cpu::with_isa(Isa::PORTABLE, 1), &weight, &x);
+            for isa in Isa::available() {
+                let cpu = Cpu::with_isa(isa, 1);
+                for rows in 1..=m {
+                    let first = (m - rows) / 2;
+                    let got = product(&cpu, &weight, &x[first * k..][..rows * k]);
+                    assert_eq!(got, want[first * n..][..rows * n], "{isa:?} {format:?} {rows} rows");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_no_number_stays_so_in_its_row_only() {
     let (bytes, _) = blocks(GgmlDType::Q5_0, 40, 64);
