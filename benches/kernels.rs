@@ -1,7 +1,7 @@
 //! CPU kernels beside what the processor can do at most. `cargo bench --bench kernels`
 //!
-//! Products of 8-bit rows with quantised weights: for many rows in operations, for one in bytes of weights (which lie in
-//! a cache here, so that is what the kernel can do and not what memory gives).
+//! Products of 8-bit rows with quantised weights, on every instruction set the processor has: for many rows in operations,
+//! for one in bytes of weights, of an MLP matrix that lies in a cache and of an output matrix that no cache holds.
 //! Paged attention on one thread and on all, in multiply-adds counted twice (only keys a row sees count), and for decode
 //! in bytes of K and V. `ceiling` holds the rates to compare with, measured in the same run (AVX-512 only): fused
 //! multiply-adds on registers, and one pass over memory. Both move with the clock and with what else runs, so compare neighbours.
@@ -16,7 +16,7 @@ use qrae::{
     ops::{
         Activations, Keep,
         cpu::{
-            Cpu, Product, QuantMatrix, Weight,
+            Cpu, Isa, Product, QuantMatrix, Weight,
             attention::{AttentionItem, PageLayout, Pages, attention},
             multiply,
             quant::BlockFormat,
@@ -128,41 +128,52 @@ fn decode(c: &mut Criterion) {
     group.finish();
 }
 
-/// The MLP matrices of a model of half a billion parameters.
+/// The MLP matrices of a model of half a billion parameters, and its output matrix.
 fn products(c: &mut Criterion) {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let fastest = Isa::detect();
+    let mlp = [(fastest, 1, 1), (fastest, 1, 8), (fastest, 1, 512), (fastest, all, 1), (fastest, all, 512)];
+    let others = Isa::available().into_iter().filter(|isa| *isa != fastest && *isa != Isa::PORTABLE);
+    let mlp: Vec<_> = mlp.into_iter().chain(others.flat_map(|isa| [(isa, 1, 1), (isa, 1, 512)])).collect();
     for (format, n, k) in [
         (BlockFormat::Q5_0, 4864, 896),
         (BlockFormat::Q8_0, 4864, 896),
         (BlockFormat::Q4K, 896, 4864),
         (BlockFormat::Q6K, 896, 4864),
     ] {
-        let mut group = c.benchmark_group(format!("{format:?} {n} x {k}"));
-        // scales of ordinary size, whatever the format: no byte has its high bits set
-        let read = |_, to: &mut [u8]| {
-            to.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7919 % 251) as u8 & 0x3f);
-            Ok(())
-        };
-        let matrix = QuantMatrix::pack(format, (n, k), read).expect("a matrix of small numbers");
-        let bytes = matrix.bytes() as u64;
-        let weight = Weight::Quant(matrix);
-        for (threads, rows) in [(1, 1), (1, 8), (1, 512), (all, 1), (all, 512)] {
-            let cpu = Cpu::new(threads);
-            let x = values(rows * k, 5);
-            let mut codes = Activations::new(k, Keep::Codes);
-            codes.fill(&cpu, rows, |r, row| row.copy_from_slice(&x[r * k..][..k]));
-            let mut y = vec![0f32; rows * n];
-            let operations = Throughput::Elements((2 * rows * n * k) as u64);
-            group.throughput(if rows == 1 { Throughput::Bytes(bytes) } else { operations });
-            group.bench_function(format!("{rows} rows on {threads}"), |b| {
-                b.iter(|| {
-                    let product = Product { weight: &weight, bias: None, onto: false, y: &mut y };
-                    multiply(&cpu, rows, codes.inputs(), &mut [product]);
-                });
-            });
-        }
-        group.finish();
+        product(c, (format, n, k), &mlp);
     }
+    product(c, (BlockFormat::Q8_0, 151_936, 896), &[(fastest, 1, 1), (fastest, all, 1)]);
+}
+
+/// One matrix `[n, k]`; instruction set, threads and rows of each case.
+fn product(c: &mut Criterion, (format, n, k): (BlockFormat, usize, usize), cases: &[(Isa, usize, usize)]) {
+    let mut group = c.benchmark_group(format!("{format:?} {n} x {k}"));
+    // scales of ordinary size, whatever the format: no byte has its high bits set
+    let read = |_, to: &mut [u8]| {
+        to.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7919 % 251) as u8 & 0x3f);
+        Ok(())
+    };
+    let matrix = QuantMatrix::pack(format, (n, k), read).expect("a matrix of small numbers");
+    let bytes = matrix.bytes() as u64;
+    let weight = Weight::Quant(matrix);
+    for &(isa, threads, rows) in cases {
+        let cpu = Cpu::with_isa(isa, threads);
+        let x = values(rows * k, 5);
+        let mut codes = Activations::new(k, Keep::Codes);
+        codes.fill(&cpu, rows, |r, row| row.copy_from_slice(&x[r * k..][..k]));
+        let mut y = vec![0f32; rows * n];
+        let operations = Throughput::Elements((2 * rows * n * k) as u64);
+        group.throughput(if rows == 1 { Throughput::Bytes(bytes) } else { operations });
+        let set = if isa == Isa::detect() { String::new() } else { format!(", {isa}") };
+        group.bench_function(format!("{rows} rows on {threads}{set}"), |b| {
+            b.iter(|| {
+                let product = Product { weight: &weight, bias: None, onto: false, y: &mut y };
+                multiply(&cpu, rows, codes.inputs(), &mut [product]);
+            });
+        });
+    }
+    group.finish();
 }
 
 #[cfg(not(target_arch = "x86_64"))]

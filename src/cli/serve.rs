@@ -99,7 +99,10 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     tokio::select! {
         loaded = loading => {
             let Ready { model, took, .. } = loaded.context("loading ended early")??;
-            tracing::info!("serving {} (loaded in {:.1} s)", model.id, took.as_secs_f64());
+            tracing::info!(
+                "serving {} in {} ({}; loaded in {:.1} s)",
+                model.id, model.compute, model.processor, took.as_secs_f64()
+            );
             state.install(model);
             stop_signal().await?;
         }

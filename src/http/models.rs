@@ -36,6 +36,7 @@ fn entry(served: &Served) -> Value {
         "owned_by": "qrae",
         "root": served.model.id,
         "max_model_len": served.model.max_model_len,
+        "qrae": {"compute": served.model.compute.to_string(), "processor": served.model.processor},
     })
 }
 

@@ -3,7 +3,7 @@
 //! Names are the Hugging Face ones (`model.layers.3.self_attn.q_proj.weight`); other formats translate.
 
 use std::{
-    io,
+    fmt, io,
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -71,6 +71,15 @@ pub enum Compute {
     /// Everything in f32, slower: the reference. Weights in f32, f16 or bf16 stay as they are and are widened, exactly,
     /// where they are multiplied; quantised ones are dequantised at load, to four bytes a weight.
     F32,
+}
+
+impl fmt::Display for Compute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Int8 => "int8",
+            Self::F32 => "f32",
+        })
+    }
 }
 
 impl Compute {

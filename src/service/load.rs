@@ -15,7 +15,7 @@ use crate::{
         load,
         rope::RopeScaling,
     },
-    ops::{KvStore, PageLayout},
+    ops::{KvStore, PageLayout, cpu::Isa},
     prompt::{
         EncodeError, PieceEncoder, Specials,
         layout::{ScorePrompt, TemplatePieces, prompt_hash},
@@ -138,6 +138,10 @@ pub struct ServedModel {
     pub stop_tokens: Vec<TokenId>,
     /// Longest prompt plus answer, in tokens.
     pub max_model_len: usize,
+    /// Arithmetic of the linear layers.
+    pub compute: Compute,
+    /// What it runs on: instruction set and threads.
+    pub processor: String,
     /// The texts of the control tokens, longest first.
     pub(super) control_texts: Vec<String>,
 }
@@ -203,6 +207,8 @@ impl ServedModel {
             head_sets,
             stop_tokens,
             max_model_len,
+            compute: options.compute,
+            processor: format!("{}, {} threads", Isa::detect(), config.threads),
         })
     }
 

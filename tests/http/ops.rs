@@ -16,6 +16,8 @@ async fn the_model_is_listed_with_its_length() {
         (&json!(MODEL), &json!("model"), &json!("qrae"))
     );
     assert_eq!((&entry["max_model_len"], &entry["root"]), (&json!(512), &json!(MODEL)));
+    assert_eq!(entry["qrae"]["compute"], "int8");
+    assert!(entry["qrae"]["processor"].as_str().unwrap().ends_with(" threads"), "{entry}");
     let created = entry["created"].as_u64().unwrap();
     assert!((1_700_000_000..10_000_000_000).contains(&created), "seconds");
     assert_eq!(get(&app, "/v1/models/tests/tiny").await.ok(), *entry);

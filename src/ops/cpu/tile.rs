@@ -4,7 +4,7 @@
 //! zero or from the value already in `C`. Splitting the sum over `i` into several accumulating calls
 //! therefore changes nothing, and neither does the number of rows in a call.
 
-use std::sync::OnceLock;
+use std::{fmt, sync::OnceLock};
 
 /// Columns of a tile: two 512-bit or four 256-bit vectors, and the number of keys in a KV block.
 pub const COLS: usize = 32;
@@ -37,6 +37,25 @@ pub(crate) enum Kind {
     Portable,
 }
 
+/// The name people know it by.
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Vnni if self.amx => "AMX and AVX-512 VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Vnni => "AVX-512 VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => "AVX-512",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 if self.avx_vnni => "AVX2 and AVX-VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => "AVX2",
+            Kind::Portable => "plain code",
+        })
+    }
+}
+
 /// Plain code that is worth compiling for wide vectors. `run` is to be `#[inline(always)]`.
 pub(crate) trait Vectorised {
     /// Does the work.
@@ -56,7 +75,7 @@ impl Isa {
     }
 
     /// What every processor has: the slow twin of the others.
-    pub(crate) const PORTABLE: Self = Self::of(Kind::Portable);
+    pub const PORTABLE: Self = Self::of(Kind::Portable);
 
     /// All that this processor has, best first.
     #[must_use]
