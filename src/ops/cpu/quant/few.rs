@@ -112,10 +112,15 @@ unsafe fn pass<
     let k = x.k();
     let zero_shift = _mm_cvtsi32_si128(m.format().zero().trailing_zeros() as i32);
     let layout = Layout::new(BITS, if GROUP16 { 16 } else { 32 }, MINS, FACTORS);
+    assert!(
+        layout.bytes == Layout::of(m.format()).bytes,
+        "{:?} is not {layout:?}: this is a bug",
+        m.format()
+    );
     let (codes, groups) = x.some_rows(first, R);
     let (codes, groups) = (codes.as_ptr().cast::<i32>(), groups.as_ptr());
-    // SAFETY: addresses are inside the panel, the rows and the 32 outputs of each: the panel has a tile for every 32 codes
-    // of a row. Prefetching reads nothing.
+    // SAFETY: addresses are inside the panel, the rows and the 32 outputs of each: blocks being as long as the format's, the
+    // panel has a tile for every 32 codes of a row. Prefetching reads nothing.
     unsafe {
         let mut y = [[_mm512_setzero_ps(); 2]; R];
         for (r, y) in y.iter_mut().enumerate() {
@@ -124,9 +129,9 @@ unsafe fn pass<
         for (b, block) in m.panel(p, 0).chunks_exact(layout.bytes).enumerate() {
             let of_scales = layout.scales(block);
             let of_mins = layout.mins(block);
-            prefetch(&block[layout.tile * layout.tiles..]);
+            prefetch(&block[..layout.head]);
             for tile in 0..layout.tiles {
-                let stored = &block[tile * layout.tile..][..layout.tile];
+                let stored = &block[layout.head + tile * layout.tile..][..layout.tile];
                 prefetch(stored);
                 let at = b * layout.tiles + tile;
                 let group = |r: usize| groups.add(r * (k / TILE) + at);
@@ -154,7 +159,7 @@ unsafe fn pass<
                         }
                     }
                     let g = tile * per_tile + part;
-                    let s = [0, 1].map(|half| number::<FACTORS>(of_scales, g, half));
+                    let s = [0, 1].map(|half| number(of_scales, g, half));
                     for (r, (y, t)) in y.iter_mut().zip(&t).enumerate() {
                         let x_scale = _mm512_set1_ps((*group(r)).scale);
                         for ((y, t), s) in y.iter_mut().zip(t).zip(s) {
@@ -162,7 +167,7 @@ unsafe fn pass<
                         }
                     }
                     let Some(of_mins) = of_mins.filter(|_| MINS) else { continue };
-                    let min = [0, 1].map(|half| number::<FACTORS>(of_mins, g, half));
+                    let min = [0, 1].map(|half| number(of_mins, g, half));
                     for (r, y) in y.iter_mut().enumerate() {
                         let Group { scale, minus_sums, minus, .. } = &*group(r);
                         let minus = if GROUP16 {
@@ -227,14 +232,12 @@ unsafe fn two_vectors<const BITS: usize>(stored: *const u8, v: usize) -> [__m512
 #[inline]
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code)]
-unsafe fn number<const FACTORS: bool>(of: Numbers<'_>, g: usize, half: usize) -> __m512 {
+unsafe fn number(of: Numbers<'_>, g: usize, half: usize) -> __m512 {
     // SAFETY: 16 of 32 numbers from `half * 16` on.
     unsafe {
         let number = _mm512_cvtph_ps(_mm256_loadu_si256(of.halves.as_ptr().add(half * 32).cast()));
-        if !FACTORS {
-            return number;
-        }
-        let factors = _mm_loadu_si128(of.factors[g].as_ptr().add(half * 16).cast());
+        let Some(factors) = of.factors(g) else { return number };
+        let factors = _mm_loadu_si128(factors.as_ptr().add(half * 16).cast());
         _mm512_mul_ps(number, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(factors)))
     }
 }

@@ -140,8 +140,8 @@ fn fill(panel: &mut [u8], format: BlockFormat, bytes: &[u8], row_bytes: usize) -
             }
             layout.set_numbers(stored, c, &block);
         }
-        for (words, stored) in words.iter().zip(stored.chunks_exact_mut(layout.tile)) {
-            store_tile(words.as_flattened(), format.bits(), stored);
+        for (words, tile) in words.iter().zip(stored[layout.head..].chunks_exact_mut(layout.tile)) {
+            store_tile(words.as_flattened(), format.bits(), &mut tile[..layout.codes]);
         }
     }
     Ok(())

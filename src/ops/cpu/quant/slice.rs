@@ -1,7 +1,7 @@
 //! A few tiles of a quantised panel, expanded for the dot kernels: one byte per code, f32 scales and minima.
 //!
 //! A slice stays in the L1 cache while every row of the activations passes over it, so the price of expanding it is
-//! paid once per pass; at one row it is what decoding costs beside reading the weights.
+//! paid once per pass. A few rows are not worth it: `few.rs`.
 
 use half::f16;
 
@@ -9,7 +9,7 @@ use half::f16;
 use super::avx2;
 use super::blocks::spread;
 use super::matrix::QuantMatrix;
-use super::stored::{Layout, Numbers, TILE, VECTOR, VECTORS};
+use super::stored::{Layout, Numbers, VECTOR, VECTORS};
 use crate::ops::cpu::tile::{COLS, Isa, Vectorised};
 
 /// Tiles of a slice: 512 inputs of 32 outputs, 16 KiB of codes.
@@ -69,8 +69,8 @@ impl Slice {
         let (_, blocks) = self.numbers(isa, m, p, from, tiles);
         for (block, codes) in blocks.chunks_exact(layout.bytes).zip(self.codes.chunks_exact_mut(layout.tiles))
         {
-            for (stored, codes) in block.chunks_exact(layout.tile).zip(codes) {
-                expand_tile(isa, stored, bits, codes);
+            for (tile, codes) in block[layout.head..].chunks_exact(layout.tile).zip(codes) {
+                expand_tile(isa, &tile[..layout.codes], bits, codes);
             }
         }
         Expanded { codes: &self.codes[..tiles], scales: &self.scales, mins: &self.mins }
@@ -86,7 +86,7 @@ impl Slice {
         tiles: usize,
     ) -> (Expanded<'_>, &'a [u8]) {
         let layout = Layout::of(m.format());
-        let groups = layout.tiles * TILE / m.format().group();
+        let groups = layout.groups();
         let blocks = &m.panel(p, from / layout.tiles)[..tiles / layout.tiles * layout.bytes];
         for (b, block) in blocks.chunks_exact(layout.bytes).enumerate() {
             numbers(isa, layout.scales(block), &mut self.scales[b * groups..][..groups]);
@@ -186,9 +186,9 @@ impl Vectorised for AllNumbers<'_> {
         for (c, half) in halves.iter_mut().enumerate() {
             *half = finite_f16(from.half(c));
         }
-        to.fill(halves);
-        for (to, factors) in to.iter_mut().zip(from.factors) {
-            for (to, factor) in to.iter_mut().zip(factors) {
+        for (g, to) in to.iter_mut().enumerate() {
+            *to = halves;
+            for (to, factor) in to.iter_mut().zip(from.factors(g).into_iter().flatten()) {
                 *to *= f32::from(factor.cast_signed());
             }
         }
@@ -210,7 +210,7 @@ unsafe fn numbers_avx512(from: Numbers<'_>, to: &mut [[f32; COLS]]) {
         let number =
             unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.halves.as_ptr().add(half * 32).cast())) };
         for (g, to) in to.iter_mut().enumerate() {
-            let scaled = match from.factors.get(g) {
+            let scaled = match from.factors(g) {
                 // SAFETY: as above.
                 Some(factors) => unsafe {
                     let factors = _mm_loadu_si128(factors.as_ptr().add(half * 16).cast());

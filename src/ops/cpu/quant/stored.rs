@@ -1,14 +1,14 @@
 //! How 32 rows of a block lie in memory: one after the other all that a kernel needs for them, so that a panel is read as
 //! one stream.
 //!
-//! First the block's *tiles*, each 32 input features by 32 output features. The codes of a tile are 16 vectors of 64
-//! bytes, vector `2s + h` holding inputs `4s .. 4s + 4` of outputs `16h .. 16h + 16`, four bytes each: what an 8-bit
-//! dot-product instruction takes. Stored are their low four bits, two vectors in one (`2s` and `2s + 2` in the low and
-//! high halves), then one plane per further bit, 64 bits per vector. Eight-bit codes are stored as they are.
+//! First, for each of the 32 outputs, the f16 that scales the block and, where there are minima, the f16 of its minimum.
+//! Then the block's *tiles*, each 32 input features by 32 output features: its codes, and for the K formats the integers per
+//! group that scales are multiplied with, `[groups][32]`, and the same for minima. Every part is a multiple of 64 bytes.
 //!
-//! Then, for each of the 32 outputs, the f16 that scales the block, the f16 of its minimum, and for the K formats the
-//! integers per group that these are multiplied with: `[groups][32]` for scales, the same for minima. Every part is a multiple
-//! of 64 bytes.
+//! The codes of a tile are 16 vectors of 64 bytes, vector `2s + h` holding inputs `4s .. 4s + 4` of outputs
+//! `16h .. 16h + 16`, four bytes each: what an 8-bit dot-product instruction takes. Stored are their low four bits, two
+//! vectors in one (`2s` and `2s + 2` in the low and high halves), then one plane per further bit, 64 bits per vector.
+//! Eight-bit codes are stored as they are.
 //!
 //! Knows no matrix. Tests: `tests.rs`.
 
@@ -26,19 +26,21 @@ pub(super) const VECTORS: usize = TILE * COLS / VECTOR;
 /// Bytes of an f16 per output.
 const HALVES: usize = 2 * COLS;
 
-/// Where the parts of a stored block are, in bytes from its start.
+/// Where the parts of a stored block are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// Bytes of a tile.
+    /// Bytes before the first tile.
+    pub(super) head: usize,
+    /// Bytes of a tile's codes.
+    pub(super) codes: usize,
+    /// Bytes from tile to tile.
     pub(super) tile: usize,
     /// Tiles of a block.
     pub(super) tiles: usize,
-    /// Groups of a block.
-    groups: usize,
-    /// The block's minimum, where the format has minima.
-    min: Option<usize>,
-    /// Factors of the scales, in the K formats.
-    factors: Option<usize>,
+    /// Groups of a tile.
+    per_tile: usize,
+    mins: bool,
+    factors: bool,
     /// Bytes of all.
     pub(super) bytes: usize,
 }
@@ -51,43 +53,45 @@ impl Layout {
     /// Of a format with these bits per code, weights per group, minima or none, factors or none.
     #[inline(always)]
     pub(super) fn new(bits: usize, group: usize, mins: bool, factors: bool) -> Self {
-        let (tile, weights) = (TILE * COLS / 8 * bits, BlockFormat::block_weights(factors));
-        let (tiles, groups) = (weights / TILE, weights / group);
-        let halves = tile * tiles;
-        let min = mins.then_some(halves + HALVES);
-        let integers = min.unwrap_or(halves) + HALVES;
-        let kinds = if mins { 2 } else { 1 };
-        let (factors, bytes) = match factors {
-            true => (Some(integers), integers + kinds * groups * COLS),
-            false => (None, integers),
-        };
-        Self { tile, tiles, groups, min, factors, bytes }
+        let (kinds, per_tile) = (1 + usize::from(mins), TILE / group);
+        let (head, codes) = (kinds * HALVES, TILE * COLS / 8 * bits);
+        let tile = codes + if factors { kinds * per_tile * COLS } else { 0 };
+        let tiles = BlockFormat::block_weights(factors) / TILE;
+        Self { head, codes, tile, tiles, per_tile, mins, factors, bytes: head + tiles * tile }
+    }
+
+    /// Groups of a block.
+    #[inline(always)]
+    pub(super) fn groups(&self) -> usize {
+        self.tiles * self.per_tile
     }
 
     /// What codes are multiplied with.
     #[inline(always)]
     pub(super) fn scales<'a>(&self, block: &'a [u8]) -> Numbers<'a> {
-        self.numbers(block, self.tile * self.tiles, self.factors)
+        self.numbers(block, 0)
     }
 
     /// What is added to each weight, in formats that have it.
     #[inline(always)]
     pub(super) fn mins<'a>(&self, block: &'a [u8]) -> Option<Numbers<'a>> {
-        let factors = self.factors.map(|at| at + self.groups * COLS);
-        self.min.map(|at| self.numbers(block, at, factors))
+        self.mins.then(|| self.numbers(block, 1))
     }
 
     #[inline(always)]
-    fn numbers<'a>(&self, block: &'a [u8], halves: usize, factors: Option<usize>) -> Numbers<'a> {
+    fn numbers<'a>(&self, block: &'a [u8], kind: usize) -> Numbers<'a> {
         Numbers {
-            halves: block[halves..].first_chunk().expect("32 halves are stored: this is a bug"),
-            factors: factors.map_or(&[], |at| block[at..][..self.groups * COLS].as_chunks().0),
+            halves: block[kind * HALVES..].first_chunk().expect("32 halves are stored: this is a bug"),
+            tiles: &block[self.head..],
+            first: self.factors.then_some(self.codes + kind * self.per_tile * COLS),
+            tile: self.tile,
+            per_tile: self.per_tile,
         }
     }
 
     /// The code of input `i` of the block, output `c`.
     pub(super) fn code(&self, block: &[u8], i: usize, c: usize) -> u8 {
-        let tile = &block[i / TILE * self.tile..][..self.tile];
+        let tile = &block[self.head + i / TILE * self.tile..][..self.codes];
         let i = i % TILE;
         let (vector, byte) = (i / 4 * 2 + c / 16, c % 16 * 4 + i % 4);
         if tile.len() == VECTORS * VECTOR {
@@ -103,17 +107,15 @@ impl Layout {
 
     /// Stores the numbers of output `c`; its codes are [`store_tile`]'s.
     pub(super) fn set_numbers(&self, block: &mut [u8], c: usize, from: &Block) {
-        let mut put = |halves: usize, factors: Option<usize>, number: f16, integers: &[i8]| {
-            block[halves + 2 * c..][..2].copy_from_slice(&number.to_le_bytes());
-            if let Some(at) = factors {
-                for (g, &factor) in integers[..self.groups].iter().enumerate() {
-                    block[at + g * COLS + c] = factor.cast_unsigned();
+        let kinds = [(from.scale, &from.factors), (from.min, &from.min_factors)];
+        for (kind, (number, integers)) in kinds.into_iter().enumerate().take(1 + usize::from(self.mins)) {
+            block[kind * HALVES + 2 * c..][..2].copy_from_slice(&number.to_le_bytes());
+            let tiles = block[self.head..].chunks_exact_mut(self.tile);
+            for (tile, integers) in tiles.zip(integers.chunks_exact(self.per_tile)).filter(|_| self.factors) {
+                for (part, &integer) in integers.iter().enumerate() {
+                    tile[self.codes + (kind * self.per_tile + part) * COLS + c] = integer.cast_unsigned();
                 }
             }
-        };
-        put(self.tile * self.tiles, self.factors, from.scale, &from.factors);
-        if let Some(min) = self.min {
-            put(min, self.factors.map(|at| at + self.groups * COLS), from.min, &from.min_factors);
         }
     }
 }
@@ -131,7 +133,7 @@ pub(super) struct Tiles {
 impl Tiles {
     /// As they are stored: `blocks` are whole blocks.
     pub(super) fn stored(layout: &Layout, blocks: &[u8]) -> Self {
-        Self { start: blocks.as_ptr(), tile: layout.tile, run: (layout.tiles, layout.bytes) }
+        Self { start: blocks[layout.head..].as_ptr(), tile: layout.tile, run: (layout.tiles, layout.bytes) }
     }
 
     /// Expanded, one byte per code.
@@ -152,14 +154,27 @@ impl Tiles {
 pub(super) struct Numbers<'a> {
     /// `[32 outputs]` f16, little endian.
     pub(super) halves: &'a [u8; HALVES],
-    /// `[groups][32 outputs]` signed bytes to multiply the half with; empty when that is the group's number.
-    pub(super) factors: &'a [[u8; COLS]],
+    /// The block's tiles.
+    tiles: &'a [u8],
+    /// Where a tile's factors are, if there are any.
+    first: Option<usize>,
+    /// Bytes from tile to tile.
+    tile: usize,
+    /// Groups of a tile.
+    per_tile: usize,
 }
 
-impl Numbers<'_> {
+impl<'a> Numbers<'a> {
+    /// Signed bytes `[32 outputs]` to multiply the halves with for group `g`; none where the halves are the numbers.
+    #[inline(always)]
+    pub(super) fn factors(&self, g: usize) -> Option<&'a [u8; COLS]> {
+        let at = self.first? + g / self.per_tile * self.tile + g % self.per_tile * COLS;
+        Some(self.tiles[at..].first_chunk().expect("factors are stored for every group: this is a bug"))
+    }
+
     /// The number of group `g`, output `c`.
     pub(super) fn get(&self, g: usize, c: usize) -> f32 {
-        let factor = self.factors.get(g).map_or(1.0, |f| f32::from(f[c].cast_signed()));
+        let factor = self.factors(g).map_or(1.0, |f| f32::from(f[c].cast_signed()));
         self.half(c).to_f32() * factor
     }
 

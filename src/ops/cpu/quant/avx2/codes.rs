@@ -77,12 +77,12 @@ pub(in crate::ops::cpu::quant) unsafe fn numbers(from: Numbers<'_>, to: &mut [[f
         // SAFETY: always 8 of 32 numbers, from a multiple of 8 on.
         unsafe {
             let number = _mm256_cvtph_ps(_mm_loadu_si128(from.halves.as_ptr().add(2 * at).cast()));
-            if from.factors.is_empty() {
-                to.iter_mut().for_each(|to| _mm256_storeu_ps(to.as_mut_ptr().add(at), number));
-            }
-            for (to, factors) in to.iter_mut().zip(from.factors) {
-                let factors = _mm256_cvtepi8_epi32(_mm_loadl_epi64(factors.as_ptr().add(at).cast()));
-                let scaled = _mm256_mul_ps(number, _mm256_cvtepi32_ps(factors));
+            for (g, to) in to.iter_mut().enumerate() {
+                let mut scaled = number;
+                if let Some(factors) = from.factors(g) {
+                    let factors = _mm256_cvtepi8_epi32(_mm_loadl_epi64(factors.as_ptr().add(at).cast()));
+                    scaled = _mm256_mul_ps(number, _mm256_cvtepi32_ps(factors));
+                }
                 _mm256_storeu_ps(to.as_mut_ptr().add(at), scaled);
             }
         }

@@ -94,11 +94,12 @@ fn tiles(bits: usize) -> Vec<(Vec<u8>, Box<Tiles>)> {
 
 /// Tiles in blocks, with other bytes between them.
 fn blocks(layout: &Layout, stored: &[u8]) -> Vec<u8> {
-    let mut blocks = Vec::new();
-    for tiles in stored.chunks_exact(layout.tile * layout.tiles) {
-        let len = blocks.len();
-        blocks.extend_from_slice(tiles);
-        blocks.resize(len + layout.bytes, 0x5a);
+    let mut blocks = vec![0x5a; stored.len() / layout.codes / layout.tiles * layout.bytes];
+    let tiles = blocks
+        .chunks_exact_mut(layout.bytes)
+        .flat_map(|block| block[layout.head..].chunks_exact_mut(layout.tile));
+    for (to, codes) in tiles.zip(stored.chunks_exact(layout.codes)) {
+        to[..layout.codes].copy_from_slice(codes);
     }
     blocks
 }
