@@ -20,7 +20,7 @@ use std::ops::Range;
 use super::{
     BlockFormat, QuantMatrix, QuantRows,
     rows::Group,
-    stored::{Layout, Numbers, TILE, VECTOR, VECTORS},
+    stored::{HALVES, Layout, TILE, VECTOR, VECTORS},
 };
 use crate::ops::cpu::tile::COLS;
 
@@ -127,12 +127,14 @@ unsafe fn pass<
             *y = [_mm512_loadu_ps(c.add(r * COLS)), _mm512_loadu_ps(c.add(r * COLS + 16))];
         }
         for (b, block) in m.panel(p, 0).chunks_exact(layout.bytes).enumerate() {
-            let of_scales = layout.scales(block);
-            let of_mins = layout.mins(block);
             prefetch(&block[..layout.head]);
+            // by address from here on: the checks of slices cost more than the arithmetic
+            let block = block.as_ptr();
+            let scale = halves(block);
+            let min = if MINS { halves(block.add(HALVES)) } else { scale };
             for tile in 0..layout.tiles {
-                let stored = &block[layout.head + tile * layout.tile..][..layout.tile];
-                prefetch(stored);
+                let stored = block.add(layout.head + tile * layout.tile);
+                prefetch(std::slice::from_raw_parts(stored, layout.tile));
                 let at = b * layout.tiles + tile;
                 let group = |r: usize| groups.add(r * (k / TILE) + at);
                 for part in 0..per_tile {
@@ -149,7 +151,7 @@ unsafe fn pass<
                     let pairs = VECTORS / 4 / per_tile;
                     for pair in part * pairs..(part + 1) * pairs {
                         for half in 0..2 {
-                            let w = two_vectors::<BITS>(stored.as_ptr(), pair * 4 + half);
+                            let w = two_vectors::<BITS>(stored, pair * 4 + half);
                             for (r, t) in t.iter_mut().enumerate() {
                                 let at = codes.add(r * (k / 4) + at * (TILE / 4) + pair * 2);
                                 let steps = [at, at.add(1)].map(|at| _mm512_set1_epi32(at.read_unaligned()));
@@ -158,16 +160,18 @@ unsafe fn pass<
                             }
                         }
                     }
-                    let g = tile * per_tile + part;
-                    let s = [0, 1].map(|half| number(of_scales, g, half));
+                    let factors = stored.add(layout.codes + part * COLS);
+                    let s = if FACTORS { numbers(scale, factors) } else { scale };
                     for (r, (y, t)) in y.iter_mut().zip(&t).enumerate() {
                         let x_scale = _mm512_set1_ps((*group(r)).scale);
                         for ((y, t), s) in y.iter_mut().zip(t).zip(s) {
                             *y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*t), _mm512_mul_ps(s, x_scale), *y);
                         }
                     }
-                    let Some(of_mins) = of_mins.filter(|_| MINS) else { continue };
-                    let min = [0, 1].map(|half| number(of_mins, g, half));
+                    if !MINS {
+                        continue;
+                    }
+                    let min = if FACTORS { numbers(min, factors.add(per_tile * COLS)) } else { min };
                     for (r, y) in y.iter_mut().enumerate() {
                         let Group { scale, minus_sums, minus, .. } = &*group(r);
                         let minus = if GROUP16 {
@@ -228,16 +232,29 @@ unsafe fn two_vectors<const BITS: usize>(stored: *const u8, v: usize) -> [__m512
     }
 }
 
-/// The numbers of group `g` for outputs `half * 16 ..`.
+/// 32 halves as f32.
+///
+/// # Safety
+/// `from` points at them.
 #[inline]
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code)]
-unsafe fn number(of: Numbers<'_>, g: usize, half: usize) -> __m512 {
-    // SAFETY: 16 of 32 numbers from `half * 16` on.
+unsafe fn halves(from: *const u8) -> [__m512; 2] {
+    // SAFETY: the caller's promise.
+    unsafe { [0, 32].map(|at| _mm512_cvtph_ps(_mm256_loadu_si256(from.add(at).cast()))) }
+}
+
+/// `numbers` times 32 signed bytes.
+///
+/// # Safety
+/// `factors` points at these.
+#[inline]
+#[target_feature(enable = "avx512f")]
+#[allow(unsafe_code)]
+unsafe fn numbers(numbers: [__m512; 2], factors: *const u8) -> [__m512; 2] {
+    // SAFETY: the caller's promise.
     unsafe {
-        let number = _mm512_cvtph_ps(_mm256_loadu_si256(of.halves.as_ptr().add(half * 32).cast()));
-        let Some(factors) = of.factors(g) else { return number };
-        let factors = _mm_loadu_si128(factors.as_ptr().add(half * 16).cast());
-        _mm512_mul_ps(number, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(factors)))
+        let factors = [0, 16].map(|at| _mm512_cvtepi8_epi32(_mm_loadu_si128(factors.add(at).cast())));
+        [0, 1].map(|half| _mm512_mul_ps(numbers[half], _mm512_cvtepi32_ps(factors[half])))
     }
 }

@@ -24,14 +24,14 @@ pub(super) const VECTOR: usize = 64;
 /// Vectors of a tile.
 pub(super) const VECTORS: usize = TILE * COLS / VECTOR;
 /// Bytes of an f16 per output.
-const HALVES: usize = 2 * COLS;
+pub(super) const HALVES: usize = 2 * COLS;
 
 /// Where the parts of a stored block are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     /// Bytes before the first tile.
     pub(super) head: usize,
-    /// Bytes of a tile's codes.
+    /// Bytes of a tile's codes; factors follow.
     pub(super) codes: usize,
     /// Bytes from tile to tile.
     pub(super) tile: usize,
