@@ -62,10 +62,10 @@ impl LoadError {
 /// The arithmetic of the linear layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compute {
-    /// Weights and activations of 8 bits. Matrices that a file holds quantised keep their codes and scales, in as
-    /// much memory as in the file but for Q2_K (1.95 times), Q3_K (1.33 times), Q4_K and Q5_K (1 to 3 % more), whose codes
-    /// or factors lie wider; those in f32, f16 or bf16 are quantised at load, to a byte a weight and a scale per 32 (GGUF's Q8_0). Matrices whose rows are no multiple of
-    /// 32 run as under [`Compute::F32`].
+    /// Weights and activations of 8 bits. Matrices that a file holds quantised keep their codes and scales, in as much
+    /// memory as in the file but for Q2_K (1.95 times), Q3_K (1.33 times), Q4_K and Q5_K (2 to 3 % more), whose codes or
+    /// factors lie wider. Those in f32, f16 or bf16 are quantised at load, to a byte a weight and a scale per 32 (GGUF's
+    /// Q8_0). Matrices whose rows are no multiple of 32 run as under [`Compute::F32`].
     #[default]
     Int8,
     /// Everything in f32, slower: the reference. Weights in f32, f16 or bf16 stay as they are and are widened, exactly,
