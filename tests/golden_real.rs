@@ -214,7 +214,7 @@ fn worst(rows: &Rows, want: &[Vec<f64>]) -> f64 {
         assert_eq!(want.len(), rows.n_candidates());
         rows.row(h).iter().zip(want).map(|(a, b)| (a - b).abs()).collect::<Vec<_>>()
     });
-    diffs.fold(0.0, f64::max)
+    diffs.fold(0.0, worse)
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn rows_scores_and_rankings_equal_the_reference() {
                             undecided(input.statistic, responses[tokens.clone()].iter(), responses.len());
                         of_chunk += of_head / golden.heads.len() as f64;
                         let apart = (got.score - case.head_scores[key][chunk][head]).abs();
-                        worst = worst.max(apart - of_head);
+                        worst = worse(worst, apart - of_head);
                     }
                     share_undecided.push(of_chunk);
                 }
@@ -291,13 +291,13 @@ fn eight_bit_activations_stay_close_to_the_reference() {
             (0f64, 0f64, 0.0, 0, 0, 0);
         for case in &golden.cases {
             let read = read_case(&engine, &golden.heads, case);
-            worst_row = rows_apart(&read, case).into_iter().fold(worst_row, f64::max);
+            worst_row = rows_apart(&read, case).into_iter().fold(worst_row, worse);
             let lens: Vec<usize> = case.spans.iter().map(|(a, b)| b - a).collect();
             for (key, want) in &case.scores {
                 let got = score(&score_input(&read, &lens, key)).unwrap();
                 let got: Vec<f64> = got.iter().map(|s| s.value).collect();
                 for (i, (a, b)) in got.iter().zip(want).enumerate() {
-                    worst_score = worst_score.max((a - b).abs());
+                    worst_score = worse(worst_score, (a - b).abs());
                     sum += (a - b).abs();
                     n += 1;
                     // a pair of chunks that the reference tells apart

@@ -3,11 +3,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
 mod plain;
 
 use std::{collections::HashMap, fs, path::PathBuf};
 
 use candle_core::{Device, Tensor};
+use common::worse;
 use qrae::{
     ids::{BlockId, Depth, HeadRef, Span, TokenId},
     model::{
@@ -146,13 +148,13 @@ fn expected_rows(golden: &Golden) -> Vec<Vec<f32>> {
     rows.flatten_to(2).unwrap().to_vec2().unwrap()
 }
 
-/// The largest and the mean difference.
+/// The largest and the mean difference; NaN when one is.
 fn apart<'a>(got: impl IntoIterator<Item = &'a Vec<f32>>, want: &[Vec<f32>]) -> [f64; 2] {
     let got: Vec<f32> = got.into_iter().flatten().copied().collect();
     let want: Vec<f32> = want.iter().flatten().copied().collect();
     assert_eq!(got.len(), want.len());
     let each = || got.iter().zip(&want).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs());
-    [each().fold(0.0, f64::max), each().sum::<f64>() / got.len() as f64]
+    [each().fold(0.0, worse), each().sum::<f64>() / got.len() as f64]
 }
 
 #[test]
@@ -283,6 +285,76 @@ fn sharded_weights_are_the_same_weights() {
         fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
         assert!(open().contains(want), "{}", open());
     }
+}
+
+/// A safetensors file of this header and so many bytes of data.
+fn file_of(header: &serde_json::Value, data: usize) -> Vec<u8> {
+    let header = header.to_string();
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; data]].concat()
+}
+
+#[test]
+fn a_safetensors_file_that_is_not_right_says_what_is_wrong_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |bytes: &[u8], want: &str| {
+        fs::write(dir.path().join("model.safetensors"), bytes).unwrap();
+        let error = safetensors::SafetensorsFolder::open(dir.path(), Compute::F32).err();
+        let error = error.expect("opening should have failed").to_string();
+        assert!(error.contains("model.safetensors: ") && error.contains(want), "{error:?}: not {want:?}");
+    };
+    check(b"", "it is empty");
+    check(b"abc", "it starts with \"abc\"");
+    check(b"<!DOCTYPE html><html>", "it starts with \"<!DOCTYPE html><html>\"");
+    check(b"version 1 of git-lfs\noid sha256:00\n", "run git lfs pull");
+    let weights = fs::read(golden_folder("qwen2").join("model.safetensors")).unwrap();
+    check(&[&weights[..], b"abc"].concat(), "3 bytes too long");
+    check(&weights[..weights.len() - 1], "truncated");
+    check(&[&9u64.to_le_bytes()[..], b"not JSON!"].concat(), "its header is broken");
+    let tensor = |dtype: &str, shape: &[u64], at: [u64; 2]| serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": at });
+    let good = tensor("F32", &[2, 3], [0, 24]);
+    for (bad, want) in [
+        (
+            tensor("F32", &[1 << 40, 1 << 40], [24, 28]),
+            "tensor b: shape [1099511627776, 1099511627776] of F32 is too many",
+        ),
+        (tensor("F32", &[2], [24, 28]), "tensor b: shape [2] of F32 is 8 bytes, 4 are there"),
+        (tensor("F32", &[1], [28, 32]), "tensor b: lies at bytes 28 to 32, not from 24 on"),
+        (tensor("F32", &[1], [20, 24]), "tensor b: lies at bytes 20 to 24, not from 24 on"),
+        (tensor("F32", &[1], [28, 24]), "tensor b: lies at bytes 28 to 24"),
+        (tensor("F31", &[1], [24, 28]), "tensor b: unknown variant `F31`"),
+        (serde_json::json!({ "dtype": "F32" }), "tensor b: missing field"),
+    ] {
+        check(&file_of(&serde_json::json!({ "a": good, "b": bad }), 28), want);
+    }
+}
+
+#[test]
+fn a_tensor_in_two_shards_is_named_with_both() {
+    let dir = tempfile::tempdir().unwrap();
+    shard("qwen3", dir.path());
+    let [first, second] = [1, 2].map(|i| dir.path().join(format!("model-0000{i}-of-00002.safetensors")));
+    fs::copy(&first, &second).unwrap();
+    let error = safetensors::SafetensorsFolder::open(dir.path(), Compute::F32).err().unwrap().to_string();
+    assert!(error.starts_with(&format!("{}: ", second.display())), "{error}");
+    assert!(error.ends_with(&format!("also in {}", first.display())), "{error}");
+}
+
+#[test]
+fn a_file_that_became_shorter_names_the_tensor() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(golden_folder("qwen2").join(name), dir.path().join(name)).unwrap();
+    }
+    let weights = safetensors::SafetensorsFolder::open(dir.path(), Compute::Int8).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(dir.path().join("model.safetensors"))
+        .unwrap()
+        .set_len(9000)
+        .unwrap();
+    let spec = safetensors::read_spec(dir.path()).unwrap();
+    let error = DenseDecoder::load(spec, &weights).err().unwrap().to_string();
+    assert!(error.contains("model.embed_tokens.weight") && error.contains("became shorter"), "{error}");
 }
 
 #[test]

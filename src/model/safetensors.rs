@@ -25,6 +25,9 @@ use crate::ops::{Linear, cpu::FloatType};
 /// Longest header that is read: what the format's own library allows.
 const MAX_HEADER: u64 = 100_000_000;
 
+/// Bytes that are looked at, and shown where they start no safetensors file.
+const START: u64 = 40;
+
 /// A folder's tensors.
 pub struct SafetensorsFolder {
     folder: PathBuf,
@@ -117,19 +120,18 @@ impl Shard {
             reader.read_at(at, &mut part).map(|()| part).map_err(|e| e.to_string())
         };
         let short = |whole: u64| format!("truncated: {len} bytes, its header speaks of {whole}");
-        let size: [u8; 8] = match part(0, len.min(8))?.try_into() {
-            Ok(size) => size,
-            Err(_) => return Err(short(8)),
+        let start = part(0, len.min(START))?;
+        let header = match start.first_chunk() {
+            Some(size) if u64::from_le_bytes(*size) <= MAX_HEADER => u64::from_le_bytes(*size),
+            _ => return Err(no_header(&start)),
         };
-        let header = u64::from_le_bytes(size);
-        if header > MAX_HEADER {
-            return Err(format!("no safetensors file: a header of {header} bytes"));
-        }
         let data = 8 + header;
         if len < data {
             return Err(short(data));
         }
-        let metadata: Metadata = serde_json::from_slice(&part(8, header)?).map_err(|e| e.to_string())?;
+        let header = part(8, header)?;
+        let metadata: Metadata = serde_json::from_slice(&header)
+            .map_err(|e| at_fault(&header).unwrap_or_else(|| format!("its header is broken: {e}")))?;
         let whole = data.saturating_add(metadata.data_len() as u64);
         if len != whole {
             return Err(if len < whole { short(whole) } else { format!("{} bytes too long", len - whole) });
@@ -151,6 +153,50 @@ impl Shard {
         };
         Ok(Found { shard: self, info, float })
     }
+}
+
+/// What to say of a file that starts with no length of a header.
+fn no_header(start: &[u8]) -> String {
+    if start.is_empty() {
+        return "it is empty: fetch it again".into();
+    }
+    let shown = start.escape_ascii();
+    if start.starts_with(b"version ") && start.windows(7).any(|w| w == b"git-lfs") {
+        return format!(
+            "it is a Git LFS pointer, not the weights (it starts with \"{shown}\"): run git lfs pull"
+        );
+    }
+    format!("no safetensors file: it starts with \"{shown}\"; fetch it again")
+}
+
+/// Which tensor a header that the format's library refuses is wrong about, and how; none where no tensor is to blame.
+fn at_fault(header: &[u8]) -> Option<String> {
+    let mut tensors: BTreeMap<String, serde_json::Value> = serde_json::from_slice(header).ok()?;
+    tensors.remove("__metadata__");
+    let mut all = vec![];
+    for (name, info) in tensors {
+        match serde_json::from_value::<TensorInfo>(info) {
+            Ok(info) => all.push((name, info)),
+            Err(e) => return Some(format!("tensor {name}: {e}")),
+        }
+    }
+    all.sort_by_key(|(_, info)| info.data_offsets);
+    let mut next = 0;
+    for (name, TensorInfo { dtype, shape, data_offsets: (from, to) }) in all {
+        if from != next || to < from {
+            return Some(format!("tensor {name}: lies at bytes {from} to {to}, not from {next} on"));
+        }
+        let bits = shape.iter().try_fold(dtype.bitsize(), |bits, n| bits.checked_mul(*n));
+        if bits != (to - from).checked_mul(8) {
+            let size = bits.map_or("too many".into(), |bits| bits.div_ceil(8).to_string());
+            let lies = to - from;
+            return Some(format!(
+                "tensor {name}: shape {shape:?} of {dtype:?} is {size} bytes, {lies} are there"
+            ));
+        }
+        next = to;
+    }
+    None
 }
 
 impl Found<'_> {

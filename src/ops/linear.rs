@@ -20,7 +20,7 @@ impl Linear {
     /// A matrix of plain numbers: f32 arithmetic.
     #[must_use]
     pub fn plain(weight: PackedMatrix) -> Self {
-        Self { weight: Arc::new(Weight::F32(weight)), bias: None }
+        Self { weight: Arc::new(Weight::Plain(weight)), bias: None }
     }
 
     /// A quantised matrix: 8-bit arithmetic.

@@ -19,6 +19,11 @@ pub fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
+/// The larger difference, to fold with. What is no number wins and stays, where `max` would drop it: a test then fails.
+pub fn worse(worst: f64, next: f64) -> f64 {
+    if worst.is_nan() || worst >= next { worst } else { next }
+}
+
 /// One of the tiny golden decoders, and its arithmetic.
 pub type Model<'a> = (&'a str, Compute);
 

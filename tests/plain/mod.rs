@@ -47,7 +47,7 @@ impl Plain {
         }
         let group = |x: &[f64]| {
             let scale = x.iter().fold(0f64, |m, v| m.max(v.abs())) / 127.0;
-            x.iter().map(|v| if scale > 0.0 { (v / scale).round() * scale } else { 0.0 }).collect::<Vec<_>>()
+            x.iter().map(|v| if scale == 0.0 { *v } else { (v / scale).round() * scale }).collect::<Vec<_>>()
         };
         row.chunks(32).flat_map(group).collect()
     }

@@ -4,7 +4,7 @@
 //! where they are. So buffers are cut from chunks that ask for pages of 2 MiB, and small ones share a chunk.
 
 use std::{
-    io,
+    fmt, io,
     ops::{Deref, DerefMut},
     sync::{Arc, Mutex, PoisonError, Weak},
 };
@@ -73,9 +73,8 @@ impl<T: Number> Buffer<T> {
     /// When the system refuses the memory.
     pub fn try_zeros(len: usize) -> io::Result<Self> {
         static SHARED: Mutex<Weak<Chunk>> = Mutex::new(Weak::new());
-        let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let bytes = len.checked_mul(size_of::<T>()).and_then(|b| b.checked_next_multiple_of(LINE));
-        let bytes = bytes.ok_or_else(too_much)?;
+        let bytes = bytes.ok_or_else(|| too_much::<T>(len, "more than can be addressed"))?;
         if bytes >= LARGE {
             return Chunk::alone(len, true);
         }
@@ -85,7 +84,7 @@ impl<T: Number> Buffer<T> {
         }
         let chunk = Arc::new(Chunk::new(CHUNK, true)?);
         *shared = Arc::downgrade(&chunk);
-        let start = chunk.take(bytes).ok_or_else(too_much)?;
+        let start = chunk.take(bytes).ok_or_else(|| too_much::<T>(len, "more than a chunk"))?;
         Ok(Self { start: start.cast(), len, _chunk: chunk })
     }
 
@@ -96,6 +95,12 @@ impl<T: Number> Buffer<T> {
     pub fn try_sparse(len: usize) -> io::Result<Self> {
         Chunk::alone(len, false)
     }
+}
+
+/// That there is no memory for `len` numbers, with the bytes that were wanted.
+fn too_much<T>(len: usize, why: impl fmt::Display) -> io::Error {
+    let bytes = len as u128 * size_of::<T>() as u128;
+    io::Error::new(io::ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes: {why}"))
 }
 
 impl Chunk {
@@ -111,9 +116,10 @@ impl Chunk {
 
     /// A buffer with a chunk of its own.
     fn alone<T>(len: usize, huge: bool) -> io::Result<Buffer<T>> {
-        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let chunk = Arc::new(Self::new(bytes, huge)?);
-        let start = chunk.take(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let refused = |why: &dyn fmt::Display| too_much::<T>(len, why);
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| refused(&"more than can be addressed"))?;
+        let chunk = Arc::new(Self::new(bytes, huge).map_err(|e| refused(&e))?);
+        let start = chunk.take(bytes).ok_or_else(|| refused(&"more than a chunk"))?;
         Ok(Buffer { start: start.cast(), len, _chunk: chunk })
     }
 
@@ -217,7 +223,10 @@ mod tests {
     #[test]
     fn more_than_there_is_is_an_error() {
         assert!(Buffer::<f32>::try_zeros(usize::MAX).is_err());
-        assert!(Buffer::<f32>::try_zeros(usize::MAX / 8).is_err());
+        let error = Buffer::<f32>::try_zeros(usize::MAX / 8).map(drop).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        let want = format!("no memory for {} bytes: ", usize::MAX / 8 * 4);
+        assert!(error.to_string().starts_with(&want), "{error}");
     }
 
     #[test]

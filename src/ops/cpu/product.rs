@@ -25,7 +25,7 @@ const MIN_ROWS: usize = 96;
 /// A weight matrix `[n, k]` in the form its kernel wants.
 pub enum Weight {
     /// Weights in f32 or 16 bits, f32 arithmetic.
-    F32(PackedMatrix),
+    Plain(PackedMatrix),
     /// Quantised weights, 8-bit activations.
     Quant(QuantMatrix),
 }
@@ -35,7 +35,7 @@ impl Weight {
     #[must_use]
     pub fn n(&self) -> usize {
         match self {
-            Self::F32(w) => w.n(),
+            Self::Plain(w) => w.n(),
             Self::Quant(w) => w.n(),
         }
     }
@@ -44,7 +44,7 @@ impl Weight {
     #[must_use]
     pub fn k(&self) -> usize {
         match self {
-            Self::F32(w) => w.k(),
+            Self::Plain(w) => w.k(),
             Self::Quant(w) => w.k(),
         }
     }
@@ -52,7 +52,7 @@ impl Weight {
     /// Writes row `row` of the matrix to `out` (`k` values): how an embedding is read.
     pub fn copy_row(&self, row: usize, out: &mut [f32]) {
         match self {
-            Self::F32(w) => w.copy_row(row, out),
+            Self::Plain(w) => w.copy_row(row, out),
             Self::Quant(w) => w.copy_row(row, out),
         }
     }
@@ -61,7 +61,7 @@ impl Weight {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::F32(w) => w.bytes(),
+            Self::Plain(w) => w.bytes(),
             Self::Quant(w) => w.bytes(),
         }
     }
@@ -80,7 +80,7 @@ impl Weight {
         #[allow(unsafe_code)]
         unsafe {
             match self {
-                Self::F32(w) => {
+                Self::Plain(w) => {
                     let x = &x.rows[rows.first * w.k()..][..rows.len * w.k()];
                     w.add_panel(isa, x, p, c);
                 }
@@ -278,7 +278,7 @@ mod tests {
         // a matrix of one column, so that a product is what the row holds times the weight
         let weights: Vec<f32> = (-40..41).map(|i| i as f32 * 0.7).collect();
         let ups: Vec<f32> = (0..81).map(|i| i as f32 * 0.05 - 2.0).collect();
-        let matrix = |w: &[f32]| Weight::F32(PackedMatrix::of(FloatType::F32, w, 81, 1));
+        let matrix = |w: &[f32]| Weight::Plain(PackedMatrix::of(FloatType::F32, w, 81, 1));
         let (gate, up) = (matrix(&weights), matrix(&ups));
         let x = [1.0, -3.0, 4.0];
         for isa in Isa::available() {

@@ -1,4 +1,4 @@
-//! A quantised weight matrix, laid out for the kernels once at load, with as many bits per weight as the file has (4 for
+//! A quantised weight matrix, laid out for the kernels once at load, with as many bits per code as the file has (4 for
 //! formats of 2 and 3 bits).
 //!
 //! Panels of 32 output features; a panel is a row of blocks, each as `stored.rs` says.
@@ -35,7 +35,10 @@ pub enum PackError {
     },
     /// Its rows could not be read.
     #[error("cannot be read: {0}")]
-    Read(#[from] std::io::Error),
+    Read(#[from] io::Error),
+    /// There is no memory for it.
+    #[error("{0}")]
+    Memory(io::Error),
     /// A scale or minimum that is infinite or no number.
     #[error("row {row} has a scale that is not finite; the file is damaged")]
     NotFinite {
@@ -48,7 +51,7 @@ impl QuantMatrix {
     /// Packs an `[n, k]` matrix panel by panel; `read` writes the blocks of some rows, in order.
     ///
     /// # Errors
-    /// When a row is not a whole number of blocks, when reading fails, or a scale is not finite.
+    /// When a row is not a whole number of blocks, when reading fails or there is no memory, or a scale is not finite.
     pub fn pack(
         format: BlockFormat,
         (n, k): (usize, usize),
@@ -59,7 +62,7 @@ impl QuantMatrix {
         }
         let row_bytes = k / format.weights() * format.bytes();
         let panel_bytes = k / format.weights() * Layout::of(format).bytes;
-        let mut blocks = Buffer::try_zeros(n.div_ceil(COLS) * panel_bytes)?;
+        let mut blocks = Buffer::try_zeros(n.div_ceil(COLS) * panel_bytes).map_err(PackError::Memory)?;
         let panels = blocks.par_chunks_exact_mut(panel_bytes.max(1)).enumerate();
         panels.try_for_each_init(Vec::new, |bytes, (p, panel)| {
             let rows = p * COLS..n.min((p + 1) * COLS);

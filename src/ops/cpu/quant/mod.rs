@@ -1,4 +1,4 @@
-//! Matrix products with quantised weights: 8-bit activations, integer dot products, weights as small as in the file.
+//! Matrix products with quantised weights: 8-bit activations, integer dot products, weights about as small as in the file (`matrix.rs`).
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(super) mod amx;

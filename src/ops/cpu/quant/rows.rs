@@ -268,6 +268,53 @@ mod tests {
         }
     }
 
+    /// Groups that rounding, limits or signs may tell apart, in one row.
+    fn hard() -> Vec<f32> {
+        let group = |of: &dyn Fn(usize) -> f32| (0..GROUP).map(of).collect::<Vec<_>>();
+        let sign = |i: usize| if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+        // the scale is 1, so that k + 0.5 is a tie
+        let ties = |from: f32| group(&|i| if i == 0 { 127.0 } else { sign(i / 3) * (from + i as f32 + 0.5) });
+        let mut all = vec![ties(-2.0), ties(31.0), ties(94.0)];
+        // the same by a power of two, and -127 for the largest
+        all.push(ties(-1.0).iter().map(|v| v * 2f32.powi(-20)).collect());
+        all.push(ties(-1.0).iter().map(|v| v * -2f32.powi(40)).collect());
+        for top in [1e-30, 0.999e-30, 1.001e-30, 1e-38, f32::MIN_POSITIVE, 1e-45, 3.4e38, f32::MAX, 1.0, 0.0]
+        {
+            all.push(group(&|i| sign(i) * top * (1.0 - i as f32 / 40.0)));
+            all.push(group(&|i| if i == 17 { -top } else { 0.0 }));
+        }
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            all.push(group(&|i| if i == 31 { bad } else { i as f32 }));
+        }
+        all.extend((1..40).map(|g| group(&|i| ((i * 7919 + g * 104_729) % 65_537) as f32 / 997.0 - 30.0)));
+        all.concat()
+    }
+
+    #[test]
+    fn every_isa_gives_the_same_codes_scales_and_sums() {
+        let x = hard();
+        // all fields; a NaN is a NaN
+        let bits = |v: f32| if v.is_nan() { None } else { Some(v.to_bits()) };
+        let all = |rows: &QuantRows| {
+            let (codes, groups) = rows.row(0);
+            let group = |g: &Group| (bits(g.scale), g.minus_sum, g.minus_sums, bits(g.minus));
+            (codes.to_vec(), groups.iter().map(group).collect::<Vec<_>>())
+        };
+        let want = all(&filled(Isa::PORTABLE, &x, x.len()));
+        for isa in Isa::available() {
+            let got = all(&filled(isa, &x, x.len()));
+            for (g, of_group) in want.0.chunks_exact(GROUP).enumerate() {
+                let x = &x[g * GROUP..][..GROUP];
+                assert_eq!(&got.0[g * GROUP..][..GROUP], of_group, "{isa:?}: codes of {x:?}");
+                assert_eq!(got.1[g], want.1[g], "{isa:?}: {x:?}");
+            }
+        }
+        // and plain code rounds ties to even
+        for (x, code) in x.iter().zip(&want.0).take(3 * GROUP) {
+            assert_eq!(f32::from(*code), x.round_ties_even(), "{x}");
+        }
+    }
+
     #[test]
     fn what_is_no_number_makes_its_group_nan_and_nothing_is_nothing() {
         for isa in Isa::available() {
