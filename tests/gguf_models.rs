@@ -125,7 +125,7 @@ fn convert((name, arch): (&str, &str), dtype: GgmlDType, to: &Path, extra: &[(&s
 fn logits(decoder: &mut dyn Decoder) -> Vec<f32> {
     let spec = decoder.spec().clone();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    let mut kv = KvStore::new(spec.n_layers, 2, layout).unwrap();
+    let mut kv = KvStore::new(spec.n_layers, 2, layout, decoder.kv_float()).unwrap();
     let item = BatchItem {
         tokens: tokens(40, 3),
         first_position: 0,

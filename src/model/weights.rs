@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::ops::{
-    Linear,
+    KvFloat, Linear,
     cpu::{
         FloatType, PackedMatrix, QuantMatrix,
         quant::{BlockFormat, matrix::PackError},
@@ -59,21 +59,30 @@ impl LoadError {
     }
 }
 
-/// The arithmetic of the linear layers. Weights take no more memory than in the file, but for quantised ones under
+/// The arithmetic of the linear layers, and with it how exactly K and V are kept. Weights take no more memory than in the file, but for quantised ones under
 /// [`Compute::F32`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compute {
     /// Weights and activations of 8 bits. Matrices that a file holds quantised stay as they are; those in f32, f16 or bf16
     /// are quantised at load, to a byte a weight and a scale per 32 (GGUF's Q8_0). Matrices whose rows are no multiple of
-    /// 32 run as under [`Compute::F32`].
+    /// 32 run as under [`Compute::F32`]. K and V are kept in f16, finer than the activations around them.
     #[default]
     Int8,
     /// Everything in f32, slower: the reference. Weights in f32, f16 or bf16 stay as they are and are widened, exactly,
-    /// where they are multiplied; quantised ones are dequantised at load, to four bytes a weight.
+    /// where they are multiplied; quantised ones are dequantised at load, to four bytes a weight. K and V are kept in f32.
     F32,
 }
 
 impl Compute {
+    /// What KV pages hold.
+    #[must_use]
+    pub fn kv_float(self) -> KvFloat {
+        match self {
+            Self::Int8 => KvFloat::F16,
+            Self::F32 => KvFloat::F32,
+        }
+    }
+
     /// The `[n, k]` matrix of plain numbers that `tensor` of `file` holds; `read` writes the bytes of some rows, in order.
     ///
     /// # Errors
@@ -116,6 +125,9 @@ pub trait Weights: Sync {
     /// # Errors
     /// When it is missing or of another length.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError>;
+
+    /// What the decoder is to compute in.
+    fn compute(&self) -> Compute;
 
     /// Names of tensors that nobody asked for, except those known to be useless.
     fn unused(&self) -> Vec<String>;

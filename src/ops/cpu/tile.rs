@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     /// 512-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// 256-bit vectors with fused multiply-add.
+    /// 256-bit vectors with fused multiply-add, and conversions of f16.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// Whatever the compiler makes of plain loops (NEON on aarch64).
@@ -70,7 +70,7 @@ impl Isa {
             if processor_has_avx512() {
                 all.push(Self::of(Kind::Avx512));
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if processor_has_avx2() {
                 all.push(Self::of(Kind::Avx2));
             }
         }
@@ -128,6 +128,11 @@ impl Isa {
             }
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn processor_has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
 }
 
 #[cfg(target_arch = "x86_64")]
