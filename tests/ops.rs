@@ -94,7 +94,7 @@ fn attention_rows_equal_the_slow_rows() {
 
 #[test]
 fn attention_reads_only_what_the_sequence_wrote_and_copies_are_copies() {
-    BOTH.map(attention_over);
+    BOTH.into_iter().for_each(attention_over);
 }
 
 fn attention_over(float: KvFloat) {

@@ -154,6 +154,12 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_keeps_k_and_v_as_they_were_computed() {
+        assert_eq!(Compute::F32.kv_float(), KvFloat::F32);
+        assert_eq!(Compute::default().kv_float(), KvFloat::F16);
+    }
+
+    #[test]
     fn weights_take_no_more_memory_than_in_the_file() {
         // three panels of 32 rows
         let int8 = matrix(Compute::Int8, 64, None).unwrap();

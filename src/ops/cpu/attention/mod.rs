@@ -9,6 +9,9 @@
 //! prefill chunking, on which pages hold its keys, on threads, or on whether the segments of a long sequence were
 //! computed one after another or side by side.
 //!
+//! Pages hold f32 or f16 (`number.rs`); arithmetic is f32. What few rows read is widened in registers; where many tiles of
+//! rows read a segment, it is widened once, into memory that stays in the L2 cache (`part.rs`). The bits are the same.
+//!
 //! Slow twin: [`crate::ops::reference::attention`]. Tests: `tests.rs`.
 
 mod lanes;

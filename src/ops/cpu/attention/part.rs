@@ -5,7 +5,7 @@ use super::{
     lanes::{LANES, Lanes},
     number::{KvFloat, KvNumber},
     product::{AHEAD, LINE, ROW, Rhs, Target, product},
-    strip::{Part, ROWS, SEGMENT, Scratch, Sizes, Strip, Tile},
+    strip::{Memory, Part, ROWS, SEGMENT, Sizes, Strip, Tile},
 };
 use crate::ops::cpu::tile::{COLS, Start};
 
@@ -39,21 +39,15 @@ pub(super) struct Parts {
 impl<T: KvNumber> Strip<'_, T> {
     /// The parts of one segment, tile by tile.
     #[inline(always)]
-    pub(super) unsafe fn parts<V: Lanes>(
-        &self,
-        sizes: Sizes,
-        segment: usize,
-        scratch: Scratch,
-        parts: Parts,
-    ) {
+    pub(super) unsafe fn parts<V: Lanes>(&self, sizes: Sizes, segment: usize, memory: Memory, parts: Parts) {
         let segment = self.segment(segment);
         // SAFETY: as above.
         unsafe {
             if T::FLOAT == KvFloat::F32 || sizes.widened == 0 {
-                self.parts_of::<V, T>(sizes, &segment, scratch, parts);
+                self.parts_of::<V, T>(sizes, &segment, memory, parts);
             } else {
-                let segment = self.widen::<V>(&segment, scratch.widened);
-                self.parts_of::<V, f32>(sizes, &segment, scratch, parts);
+                let segment = self.widen::<V>(&segment, memory.widened);
+                self.parts_of::<V, f32>(sizes, &segment, memory, parts);
             }
         }
     }
@@ -63,7 +57,7 @@ impl<T: KvNumber> Strip<'_, T> {
         &self,
         sizes: Sizes,
         segment: &Segment<B>,
-        scratch: Scratch,
+        memory: Memory,
         parts: Parts,
     ) {
         for t in 0..sizes.tiles {
@@ -71,8 +65,8 @@ impl<T: KvNumber> Strip<'_, T> {
             // SAFETY: as above.
             unsafe {
                 let part = Part::at(parts.first.add(t * parts.stride));
-                let queries = scratch.queries.add(t * sizes.query);
-                let first = self.part::<V, B>(tile, segment, queries, scratch.weights, part);
+                let queries = memory.queries.add(t * sizes.query);
+                let first = self.part::<V, B>(tile, segment, queries, memory.weights, part);
                 if let Some(states) = parts.states {
                     self.merge::<V>(tile, first, part, Part::at(states.add(t * sizes.part)));
                 }
@@ -172,7 +166,7 @@ impl<T: KvNumber> Strip<'_, T> {
             let len = SEGMENT.min(d - slice * SEGMENT);
             // SAFETY: as above.
             unsafe {
-                let k = pages.map(|page| page.add(slice * SEGMENT * COLS));
+                let k = pages.map(|page| page.wrapping_add(slice * SEGMENT * COLS));
                 let k = Rhs { pages: &k, page_rows: len, from: 0, to: len };
                 let c = Target { data: to, stride: ROW, start };
                 product::<V, B>(rows, queries.add(slice * ROWS * ROW), k, c);

@@ -50,7 +50,7 @@ impl Sizes {
 
 /// The parts of the scratch memory.
 #[derive(Clone, Copy)]
-pub(super) struct Scratch {
+pub(super) struct Memory {
     /// Scores, then weights, of one tile: `[14][ROW]`.
     pub(super) weights: *mut f32,
     /// See [`Sizes::query`], for every tile.
@@ -64,7 +64,7 @@ pub(super) struct Scratch {
 }
 
 #[allow(unsafe_code)]
-impl Scratch {
+impl Memory {
     /// # Safety
     /// `at` points at [`Sizes::scratch`] values.
     #[inline(always)]
@@ -146,14 +146,14 @@ impl<T: KvNumber> Strip<'_, T> {
     pub(super) unsafe fn run<V: Lanes>(&self, sizes: Sizes, q: *const f32, out: *mut f32, scratch: *mut f32) {
         // SAFETY: as above.
         unsafe {
-            let scratch = Scratch::at(scratch, sizes);
-            self.gather::<V>(sizes, q, scratch.queries);
-            self.clear::<V>(sizes, scratch.states);
+            let memory = Memory::at(scratch, sizes);
+            self.gather::<V>(sizes, q, memory.queries);
+            self.clear::<V>(sizes, memory.states);
             for segment in 0..self.segments() {
-                let parts = Parts { first: scratch.part, stride: 0, states: Some(scratch.states) };
-                self.parts::<V>(sizes, segment, scratch, parts);
+                let parts = Parts { first: memory.part, stride: 0, states: Some(memory.states) };
+                self.parts::<V>(sizes, segment, memory, parts);
             }
-            self.finish::<V>(sizes, scratch.states, out);
+            self.finish::<V>(sizes, memory.states, out);
         }
     }
 
@@ -172,10 +172,10 @@ impl<T: KvNumber> Strip<'_, T> {
     ) {
         // SAFETY: as above.
         unsafe {
-            let scratch = Scratch::at(scratch, sizes);
-            self.gather::<V>(sizes, q, scratch.queries);
+            let memory = Memory::at(scratch, sizes);
+            self.gather::<V>(sizes, q, memory.queries);
             let parts = Parts { first: parts, stride: sizes.part, states: None };
-            self.parts::<V>(sizes, segment, scratch, parts);
+            self.parts::<V>(sizes, segment, memory, parts);
         }
     }
 
@@ -193,7 +193,7 @@ impl<T: KvNumber> Strip<'_, T> {
     ) {
         // SAFETY: as above.
         unsafe {
-            let states = Scratch::at(scratch, sizes).states;
+            let states = Memory::at(scratch, sizes).states;
             self.clear::<V>(sizes, states);
             for segment in 0..self.segments() {
                 for t in 0..sizes.tiles {
