@@ -2,8 +2,8 @@
 //!
 //! Products of 8-bit rows with quantised weights, on every instruction set the processor has: for many rows in operations,
 //! for one in bytes of weights, of an MLP matrix that lies in a cache and of an output matrix that no cache holds.
-//! Paged attention on one thread and on all, in multiply-adds counted twice (only keys a row sees count), and for decode
-//! in bytes of K and V. `ceiling` holds the rates to compare with, measured in the same run (AVX-512 only): fused
+//! Paged attention over f16 (the default) and f32, on one thread and on all, in multiply-adds counted twice (only keys a
+//! row sees count), and for decode in bytes of K and V. `ceiling` holds the rates to compare with, measured in the same run (AVX-512 only): fused
 //! multiply-adds on registers, and one pass over memory. Both move with the clock and with what else runs, so compare neighbours.
 
 use std::hint::black_box;
@@ -11,13 +11,14 @@ use std::hint::black_box;
 use criterion::{
     BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
 };
+use half::f16;
 use qrae::{
     ids::{BLOCK_SIZE, BlockId},
     ops::{
         Activations, Keep,
         cpu::{
             Cpu, Isa, Product, QuantMatrix, Weight,
-            attention::{AttentionItem, PageLayout, Pages, attention},
+            attention::{AttentionItem, KvNumber, PageLayout, Pages, attention},
             multiply,
             quant::BlockFormat,
         },
@@ -38,17 +39,22 @@ fn values(n: usize, mut x: u32) -> Vec<f32> {
 }
 
 /// `sequences` of `len` tokens in scattered pages; the last `rows` tokens of each are queries.
-struct Case {
+struct Case<T> {
     n_heads: usize,
     layout: PageLayout,
     q: Vec<f32>,
     out: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
+    k: Vec<T>,
+    v: Vec<T>,
     items: Vec<AttentionItem>,
 }
 
-impl Case {
+/// The same in the numbers of pages.
+fn stored<T: KvNumber>(x: &[f32]) -> Vec<T> {
+    T::rounded(x, &mut Vec::new()).to_vec()
+}
+
+impl<T: KvNumber> Case<T> {
     fn new(
         (n_heads, n_kv_heads, head_dim): (usize, usize, usize),
         sequences: usize,
@@ -70,8 +76,8 @@ impl Case {
             layout,
             out: vec![0.0; q.len()],
             q,
-            k: values(pool * layout.k_page(), 2),
-            v: values(pool * layout.v_page(), 3),
+            k: stored(&values(pool * layout.k_page(), 2)),
+            v: stored(&values(pool * layout.v_page(), 3)),
             items: (0..sequences).map(item).collect(),
         }
     }
@@ -86,7 +92,7 @@ impl Case {
     /// Bytes of K and V that the last rows see.
     fn bytes(&self) -> u64 {
         let keys: usize = self.items.iter().map(|i| i.first_position + i.rows).sum();
-        (2 * keys * self.layout.n_kv_heads * self.layout.head_dim * size_of::<f32>()) as u64
+        (2 * keys * self.layout.n_kv_heads * self.layout.head_dim * size_of::<T>()) as u64
     }
 
     fn bench(&mut self, group: &mut BenchmarkGroup<'_, WallTime>, name: &str) {
@@ -104,10 +110,15 @@ impl Case {
 }
 
 fn prefill(c: &mut Criterion) {
-    let mut group = c.benchmark_group("attention prefill");
+    prefill_over::<f16>(c, "attention prefill");
+    prefill_over::<f32>(c, "attention prefill, f32");
+}
+
+fn prefill_over<T: KvNumber>(c: &mut Criterion, name: &str) {
+    let mut group = c.benchmark_group(name);
     for shape in SHAPES {
         for len in [1024, 4096] {
-            let mut case = Case::new(shape, 1, len, len);
+            let mut case = Case::<T>::new(shape, 1, len, len);
             group.throughput(Throughput::Elements(case.operations()));
             group.sample_size(10);
             case.bench(&mut group, &format!("{shape:?} x {len}"));
@@ -117,10 +128,15 @@ fn prefill(c: &mut Criterion) {
 }
 
 fn decode(c: &mut Criterion) {
-    let mut group = c.benchmark_group("attention decode");
+    decode_over::<f16>(c, "attention decode");
+    decode_over::<f32>(c, "attention decode, f32");
+}
+
+fn decode_over<T: KvNumber>(c: &mut Criterion, name: &str) {
+    let mut group = c.benchmark_group(name);
     for shape in SHAPES {
         for (sequences, len) in [(1, 1024), (1, 16384), (16, 8192)] {
-            let mut case = Case::new(shape, sequences, len, 1);
+            let mut case = Case::<T>::new(shape, sequences, len, 1);
             group.throughput(Throughput::Bytes(case.bytes()));
             case.bench(&mut group, &format!("{shape:?} x {sequences} of {len}"));
         }

@@ -9,7 +9,7 @@ use qrae::{
     engine::{EngineConfig, EngineError, EngineHandle, Sampling, Tail},
     ids::TokenId,
     model::{Batch, Compute, Decoder, DecoderSpec, ForwardOutput},
-    ops::{Cpu, KvStore, OpError},
+    ops::{Cpu, KvFloat, KvStore, OpError},
     sched::SchedConfig,
 };
 
@@ -28,6 +28,10 @@ const POISON: TokenId = 319;
 impl Decoder for Faulty {
     fn spec(&self) -> &DecoderSpec {
         self.0.spec()
+    }
+
+    fn kv_float(&self) -> KvFloat {
+        self.0.kv_float()
     }
 
     fn forward(&mut self, cpu: &Cpu, batch: &Batch, kv: &mut KvStore) -> Result<ForwardOutput, OpError> {

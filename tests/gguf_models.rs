@@ -183,7 +183,7 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
 fn logits(decoder: &mut dyn Decoder) -> Vec<f32> {
     let spec = decoder.spec().clone();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    let mut kv = KvStore::new(spec.n_layers, 2, layout).unwrap();
+    let mut kv = KvStore::new(spec.n_layers, 2, layout, decoder.kv_float()).unwrap();
     let item = BatchItem {
         tokens: tokens(40, 3),
         first_position: 0,
@@ -257,7 +257,7 @@ fn quantised_weights_in_f32_are_the_same_in_gguf_and_in_a_folder_of_what_they_st
 fn bits(decoder: &mut dyn Decoder, cpu: &Cpu) -> Vec<u32> {
     let spec = decoder.spec().clone();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    let mut kv = KvStore::new(spec.n_layers, 4, layout).unwrap();
+    let mut kv = KvStore::new(spec.n_layers, 4, layout, decoder.kv_float()).unwrap();
     let deepest = spec.n_layers as u16 - 1;
     let heads = (0..spec.n_heads as u16).map(|head| HeadRef { layer: deepest, head }).collect();
     let chat = BatchItem {

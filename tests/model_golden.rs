@@ -57,7 +57,7 @@ fn load(folder: &str, compute: Compute) -> Golden {
 fn store(decoder: &DenseDecoder, blocks: usize) -> KvStore {
     let spec = decoder.spec();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    KvStore::new(spec.n_layers, blocks, layout).unwrap()
+    KvStore::new(spec.n_layers, blocks, layout, decoder.kv_float()).unwrap()
 }
 
 fn all_heads(decoder: &DenseDecoder) -> Vec<HeadRef> {

@@ -1,9 +1,10 @@
-//! The ops against their slow twins: writes, copies and attention rows over scrambled pages, and refusals.
+//! The ops against their slow twins: writes, copies and attention rows over scrambled pages of f32 and f16, and refusals.
 #![allow(clippy::unwrap_used)]
 
+use half::f16;
 use qrae::{
     ids::{BLOCK_SIZE, BlockId, Span},
-    ops::{AttentionItem, Cpu, KvStore, OpError, PageLayout, RowQuery, Slot, reference},
+    ops::{AttentionItem, Cpu, KvFloat, KvStore, OpError, PageLayout, RowQuery, Slot, reference},
 };
 
 fn values(n: usize, seed: u32) -> Vec<f32> {
@@ -17,7 +18,10 @@ fn values(n: usize, seed: u32) -> Vec<f32> {
         .collect()
 }
 
-/// A sequence of `len` tokens in scrambled pages of a pool that is full of what others left.
+const BOTH: [KvFloat; 2] = [KvFloat::F32, KvFloat::F16];
+
+/// A sequence of `len` tokens in scrambled pages of a pool that is full of what others left. `k` and `v` are what the
+/// pages hold of it.
 struct Case {
     kv: KvStore,
     layout: PageLayout,
@@ -26,10 +30,21 @@ struct Case {
     table: Vec<BlockId>,
 }
 
-fn case(len: usize, n_kv_heads: usize, head_dim: usize) -> Case {
+/// What pages of `float` hold of `x`.
+fn held(float: KvFloat, x: &[f32]) -> Vec<f32> {
+    let half = |x: &f32| f16::from_f32(x.clamp(-65504.0, 65504.0)).to_f32();
+    if float == KvFloat::F16 { x.iter().map(half).collect() } else { x.to_vec() }
+}
+
+fn case(float: KvFloat, len: usize, n_kv_heads: usize, head_dim: usize) -> Case {
+    case_times(float, len, n_kv_heads, head_dim, 1.0)
+}
+
+/// With some values `times` as great.
+fn case_times(float: KvFloat, len: usize, n_kv_heads: usize, head_dim: usize, times: f32) -> Case {
     let layout = PageLayout { n_kv_heads, head_dim };
     let blocks = len.div_ceil(BLOCK_SIZE);
-    let mut kv = KvStore::new(2, blocks + 3, layout).unwrap();
+    let mut kv = KvStore::new(2, blocks + 3, layout, float).unwrap();
     let width = n_kv_heads * head_dim;
     for block in 0..blocks + 3 {
         let slots: Vec<Slot> =
@@ -41,18 +56,19 @@ fn case(len: usize, n_kv_heads: usize, head_dim: usize) -> Case {
     let table: Vec<BlockId> = (0..blocks).rev().map(|b| BlockId(b as u32 + 2)).collect();
     let slots: Vec<Slot> =
         (0..len).map(|p| Slot { block: table[p / BLOCK_SIZE], slot: p % BLOCK_SIZE }).collect();
-    let (k, v) = (values(len * width, 1), values(len * width, 2));
+    let (mut k, mut v) = (values(len * width, 1), values(len * width, 2));
+    k.iter_mut().chain(&mut v).step_by(91).for_each(|x| *x *= times);
     kv.write_k(1, &slots, &k).unwrap();
     kv.write_v(1, &slots, &v).unwrap();
+    let (k, v) = (held(float, &k), held(float, &v));
     Case { kv, layout, k, v, table }
 }
 
 #[test]
 fn attention_rows_equal_the_slow_rows() {
-    for (len, n_kv_heads, group, head_dim) in
-        [(1, 1, 1, 16), (33, 2, 3, 24), (100, 2, 7, 64), (97, 1, 16, 80)]
-    {
-        let c = case(len, n_kv_heads, head_dim);
+    let shapes = [(1, 1, 1, 16), (33, 2, 3, 24), (100, 2, 7, 64), (97, 1, 16, 80)];
+    for (float, (len, n_kv_heads, group, head_dim)) in BOTH.into_iter().flat_map(|f| shapes.map(|s| (f, s))) {
+        let c = case(float, len, n_kv_heads, head_dim);
         let spans = match len {
             1 => vec![Span::new(0, 1)],
             33 => vec![Span::new(0, 1), Span::new(30, 33)],
@@ -78,7 +94,11 @@ fn attention_rows_equal_the_slow_rows() {
 
 #[test]
 fn attention_reads_only_what_the_sequence_wrote_and_copies_are_copies() {
-    let mut c = case(70, 2, 32);
+    BOTH.into_iter().for_each(attention_over);
+}
+
+fn attention_over(float: KvFloat) {
+    let mut c = case(float, 70, 2, 32);
     let q = values(70 * 6 * 32, 4);
     let truth = reference::attention(&q, &c.k, &c.v, 6, 2, 32);
     let run = |c: &Case, table: &[BlockId]| -> Vec<f32> {
@@ -98,9 +118,39 @@ fn attention_reads_only_what_the_sequence_wrote_and_copies_are_copies() {
     assert_eq!(run(&c, &forked), out);
 }
 
+/// In pages of f16 what is too great for them becomes the greatest they hold, and weighs as that.
+#[test]
+fn great_keys_and_values_stay_finite() {
+    for (float, times) in [(KvFloat::F16, 1e7), (KvFloat::F32, 1e7)] {
+        let c = case_times(float, 70, 2, 64, times);
+        let q = values(70 * 6 * 64, 4);
+        let truth = reference::attention(&q, &c.k, &c.v, 6, 2, 64);
+        let item = AttentionItem { first_row: 0, rows: 70, first_position: 0, table: c.table.clone() };
+        let mut out = vec![f32::NAN; q.len()];
+        c.kv.attention(&Cpu::new(2), 1, (&q, 6), &[item], &mut out).unwrap();
+        let most = c.v.iter().fold(0f32, |m, v| m.max(v.abs()));
+        assert_eq!(most > 65504.0, float == KvFloat::F32, "{most}");
+        for (got, want) in out.iter().zip(&truth) {
+            assert!((f64::from(*got) - want).abs() <= 2e-5 * f64::from(most), "{float:?}: {got} {want}");
+        }
+        let query = RowQuery { kv_heads: &[0], table: &c.table, candidates: &[Span::new(0, 70)] };
+        let row = c.kv.attention_rows(&Cpu::new(1), 1, &q[..64], &query).unwrap();
+        assert!((row.iter().map(|&a| f64::from(a)).sum::<f64>() - 1.0).abs() < 1e-5, "{float:?}");
+    }
+}
+
+#[test]
+fn pages_of_f16_take_half_the_memory() {
+    let layout = PageLayout { n_kv_heads: 2, head_dim: 64 };
+    let bytes = BOTH.map(|float| KvStore::block_bytes(24, layout, float));
+    // K and V of 32 tokens
+    assert_eq!(bytes[0], 24 * 2 * 32 * 2 * 64 * 4);
+    assert_eq!(bytes[1] * 2, bytes[0]);
+}
+
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
-    let mut c = case(40, 2, 16);
+    let mut c = case(KvFloat::F16, 40, 2, 16);
     let zeros = |n: usize| vec![0f32; n * 2 * 16];
     let slot = |block, slot| Slot { block: BlockId(block), slot };
     let error = |r: Result<(), OpError>| r.unwrap_err().to_string();

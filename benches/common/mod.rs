@@ -29,7 +29,7 @@ pub(crate) struct Options {
 
 /// What products of weights and activations are computed in, by [`start`].
 pub(crate) const COMPUTES: &str =
-    "int8: weights as in the file, 8-bit activations, exact integer sums; f32 attention and KV";
+    "int8: weights as in the file, 8-bit activations, exact integer sums; f32 attention, f16 KV";
 
 /// Loads `file` and starts an engine on it.
 pub(crate) fn start(file: &Path, options: &Options) -> EngineHandle {

@@ -65,8 +65,9 @@ pub(super) struct EngineArgs {
     /// Run every layer when scoring, also those above the last head
     #[arg(long, env = "QRAE_NO_EARLY_EXIT", value_parser = FalseyValueParser::new())]
     no_early_exit: bool,
-    /// Arithmetic of the linear layers: int8 multiplies quantised weights as the file holds them, and quantises others
-    /// to 8 bits at load; f32 is the slow reference, which dequantises what is quantised and keeps f32, f16 and bf16
+    /// Arithmetic of the linear layers: int8 multiplies quantised weights as the file holds them, quantises others
+    /// to 8 bits at load, and keeps KV in f16; f32 is the slow reference, which dequantises what is quantised, keeps
+    /// f32, f16 and bf16 weights as they are, and keeps KV in f32
     #[arg(long, env = "QRAE_COMPUTE", value_enum, default_value_t)]
     compute: ComputeArg,
     /// Rotary scaling in place of the model's own, as in config.json: '{"rope_type":"yarn","factor":4.0,

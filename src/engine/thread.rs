@@ -33,7 +33,7 @@ pub(super) fn spawn(
 ) -> Result<(), String> {
     let spec = decoder.spec();
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    let kv = KvStore::new(spec.n_layers, config.kv_blocks, layout)
+    let kv = KvStore::new(spec.n_layers, config.kv_blocks, layout, decoder.kv_float())
         .map_err(|e| format!("no memory for {} KV blocks: {e}", config.kv_blocks))?;
     let engine = Engine {
         n_layers: spec.n_layers,

@@ -15,7 +15,7 @@ use super::{
     workspace::{Angles, Workspace},
 };
 use crate::ops::{
-    Activations, AttentionItem, Cpu, Keep, KvStore, Linear, OpError, Slot,
+    Activations, AttentionItem, Cpu, Keep, KvFloat, KvStore, Linear, OpError, Slot,
     linear::{Output, forward},
     norm::{rms_norm, rms_norm_in_place},
     rope::rotate,
@@ -24,6 +24,7 @@ use crate::ops::{
 /// A dense decoder with its weights.
 pub struct DenseDecoder {
     net: Net,
+    kv_float: KvFloat,
     workspace: Workspace,
 }
 
@@ -90,7 +91,7 @@ impl DenseDecoder {
             ..Workspace::default()
         };
         let net = Net { spec, embedding, layers, final_norm, output, angles };
-        Ok(Self { net, workspace })
+        Ok(Self { net, kv_float: weights.compute().kv_float(), workspace })
     }
 }
 
@@ -244,6 +245,10 @@ impl Layer {
 impl Decoder for DenseDecoder {
     fn spec(&self) -> &DecoderSpec {
         &self.net.spec
+    }
+
+    fn kv_float(&self) -> KvFloat {
+        self.kv_float
     }
 
     fn forward(&mut self, cpu: &Cpu, batch: &Batch, kv: &mut KvStore) -> Result<ForwardOutput, OpError> {

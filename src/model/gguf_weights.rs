@@ -173,6 +173,10 @@ impl Weights for GgufWeights<'_> {
         Ok((0..len).map(|r| values[stored_row(r, head)]).collect())
     }
 
+    fn compute(&self) -> Compute {
+        self.compute
+    }
+
     fn unused(&self) -> Vec<String> {
         let asked = self.asked.lock().expect("no panic while noting a name: this is a bug");
         let useless = |name: &str| name == "rope_freqs.weight";

@@ -22,7 +22,7 @@ pub use capture::Captured;
 pub use spec::DecoderSpec;
 pub use weights::{Compute, LoadError};
 
-use crate::ops::{Cpu, KvStore, OpError};
+use crate::ops::{Cpu, KvFloat, KvStore, OpError};
 
 /// What a forward pass hands back.
 #[derive(Debug)]
@@ -37,6 +37,9 @@ pub struct ForwardOutput {
 pub trait Decoder: Send + Sync {
     /// Its sizes.
     fn spec(&self) -> &DecoderSpec;
+
+    /// What the pages of its K and V are to hold.
+    fn kv_float(&self) -> KvFloat;
 
     /// Runs `batch` on `cpu`, writing K and V to `kv`. Each item's positions before its first must already be there.
     ///

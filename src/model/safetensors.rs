@@ -238,6 +238,10 @@ impl Weights for SafetensorsFolder {
         Ok(found.float.values(&bytes))
     }
 
+    fn compute(&self) -> Compute {
+        self.compute
+    }
+
     fn unused(&self) -> Vec<String> {
         let asked = self.asked.lock().expect("no panic while noting a name: this is a bug");
         let useless = |name: &str| name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";

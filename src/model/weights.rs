@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::ops::{
-    Linear,
+    KvFloat, Linear,
     cpu::{
         FloatType, PackedMatrix, QuantMatrix,
         quant::{BlockFormat, matrix::PackError},
@@ -59,17 +59,18 @@ impl LoadError {
     }
 }
 
-/// The arithmetic of the linear layers.
+/// The arithmetic of the linear layers, and with it how exactly K and V are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compute {
     /// Weights and activations of 8 bits. Matrices that a file holds quantised keep their codes and scales, in as much
     /// memory as in the file but for Q2_K (1.95 times), Q3_K (1.33 times), Q4_K and Q5_K (2 to 3 % more), whose codes or
     /// factors lie wider. Those in f32, f16 or bf16 are quantised at load, to a byte a weight and a scale per 32 (GGUF's
     /// Q8_0). Matrices whose rows are no multiple of 32 run as under [`Compute::F32`].
+    /// K and V are kept in f16, finer than the activations around them.
     #[default]
     Int8,
     /// Everything in f32, slower: the reference. Weights in f32, f16 or bf16 stay as they are and are widened, exactly,
-    /// where they are multiplied; quantised ones are dequantised at load, to four bytes a weight.
+    /// where they are multiplied; quantised ones are dequantised at load, to four bytes a weight. K and V are kept in f32.
     F32,
 }
 
@@ -83,6 +84,15 @@ impl fmt::Display for Compute {
 }
 
 impl Compute {
+    /// What KV pages hold.
+    #[must_use]
+    pub fn kv_float(self) -> KvFloat {
+        match self {
+            Self::Int8 => KvFloat::F16,
+            Self::F32 => KvFloat::F32,
+        }
+    }
+
     /// The `[n, k]` matrix of plain numbers that `tensor` of `file` holds; `read` writes the bytes of some rows, in order.
     ///
     /// # Errors
@@ -126,6 +136,9 @@ pub trait Weights: Sync {
     /// When it is missing or of another length.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError>;
 
+    /// What the decoder is to compute in.
+    fn compute(&self) -> Compute;
+
     /// Names of tensors that nobody asked for, except those known to be useless.
     fn unused(&self) -> Vec<String>;
 }
@@ -159,6 +172,12 @@ mod tests {
             let want = format!("model.safetensors: blk.w: no memory for {bytes} bytes: ");
             assert!(error.starts_with(&want), "{error}");
         }
+    }
+
+    #[test]
+    fn the_reference_keeps_k_and_v_as_they_were_computed() {
+        assert_eq!(Compute::F32.kv_float(), KvFloat::F32);
+        assert_eq!(Compute::default().kv_float(), KvFloat::F16);
     }
 
     #[test]

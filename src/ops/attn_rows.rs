@@ -5,7 +5,7 @@
 
 use super::cpu::{
     Cpu, Isa,
-    attention::PageLayout,
+    attention::{KvNumber, PageLayout},
     disjoint::Disjoint,
     tile::{COLS, Lhs, Start, tile},
 };
@@ -25,10 +25,10 @@ pub struct RowQuery<'a> {
 /// `q [n_reads, heads, head_dim]` (after RoPE) → `â_h(p, t) = softmax over the candidates of q·k_t / sqrt(head_dim)`,
 /// flat `[n_reads][heads][n_candidates]`. Tokens outside the candidates cancel in the restricted row, so they are
 /// never read. Scores in f32, exponentials and their sum in f64 with the maximum subtracted.
-pub(super) fn read_rows(
+pub(super) fn read_rows<T: KvNumber>(
     cpu: &Cpu,
     q: &[f32],
-    k_pool: &[f32],
+    k_pool: &[T],
     layout: PageLayout,
     query: &RowQuery<'_>,
 ) -> Vec<f32> {
@@ -50,22 +50,22 @@ pub(super) fn read_rows(
 }
 
 /// `q · k_t / sqrt(head_dim)` at every candidate position, in order.
-fn logits(
+fn logits<T: KvNumber>(
     isa: Isa,
     q: &[f32],
-    (pool, layout): (&[f32], PageLayout),
+    (pool, layout): (&[T], PageLayout),
     kv_head: usize,
     query: &RowQuery<'_>,
     out: &mut [f32],
 ) {
     let scale = (layout.head_dim as f32).sqrt().recip();
     let mut scores = [0f32; COLS];
-    let mut loaded = usize::MAX;
+    let (mut loaded, mut widened) = (usize::MAX, Vec::new());
     let positions = query.candidates.iter().flat_map(|s| s.range());
     for (t, out) in positions.zip(out) {
         let block = t / BLOCK_SIZE;
         if block != loaded {
-            let page = layout.k_of(pool, query.table[block], kv_head);
+            let page = T::widened(layout.k_of(pool, query.table[block], kv_head), &mut widened);
             let q = Lhs { data: q, stride: q.len(), rows: 1, len: q.len() };
             tile(isa, q, page, &mut scores, COLS, Start::Zero);
             loaded = block;

@@ -1,15 +1,18 @@
-//! The paged KV pool of the device: one K and one V pool per layer, written in place.
+//! The paged KV pool of the device: one K and one V pool per layer, in f32 or f16, written in place.
 //!
-//! Knows block ids and slots, not sequences: which block belongs to whom is `kv`'s and `sched`'s business.
+//! K and V are rounded once, here, and everything reads them from pages: so a token's bits are the same for the step
+//! that computed it and for whoever finds it through the prefix cache. Knows block ids and slots, not sequences: which block belongs to whom is `kv`'s and `sched`'s business.
 
 use std::io;
+
+use half::f16;
 
 use super::{
     OpError,
     attn_rows::{RowQuery, read_rows},
     cpu::{
         Cpu,
-        attention::{AttentionItem, PageLayout, Pages, attention},
+        attention::{AttentionItem, KvFloat, KvNumber, PageLayout, Pages, attention},
         buffer::Buffer,
     },
 };
@@ -26,22 +29,53 @@ pub struct Slot {
 
 /// K and V of every layer, in pages of [`BLOCK_SIZE`] tokens.
 pub struct KvStore {
-    /// K pool, V pool.
-    layers: Vec<(Buffer<f32>, Buffer<f32>)>,
+    pools: Pools,
     layout: PageLayout,
     n_blocks: usize,
 }
 
+enum Pools {
+    F32(Layers<f32>),
+    F16(Layers<f16>),
+}
+
+struct Layers<T> {
+    /// K pool, V pool.
+    pools: Vec<(Buffer<T>, Buffer<T>)>,
+    /// What is being written, rounded.
+    rounded: Vec<T>,
+}
+
+/// The same for the layers of either type.
+macro_rules! each {
+    ($pools:expr, $layers:ident => $result:expr) => {
+        match $pools {
+            Pools::F32($layers) => $result,
+            Pools::F16($layers) => $result,
+        }
+    };
+}
+
+impl<T: KvNumber> Layers<T> {
+    fn new(n_layers: usize, n_blocks: usize, layout: PageLayout) -> io::Result<Self> {
+        let pool = |page: usize| Buffer::try_sparse(n_blocks.saturating_mul(page));
+        let pools = (0..n_layers).map(|_| Ok((pool(layout.k_page())?, pool(layout.v_page())?)));
+        Ok(Self { pools: pools.collect::<io::Result<_>>()?, rounded: Vec::new() })
+    }
+}
+
 impl KvStore {
-    /// Room for `n_blocks` blocks in each of `n_layers` layers. The operating system hands out the memory as pages are
-    /// first written.
+    /// Room for `n_blocks` blocks of `float` in each of `n_layers` layers. The operating system hands out the memory as
+    /// pages are first written.
     ///
     /// # Errors
     /// When the system refuses the memory.
-    pub fn new(n_layers: usize, n_blocks: usize, layout: PageLayout) -> io::Result<Self> {
-        let pool = |page: usize| Buffer::try_sparse(n_blocks.saturating_mul(page));
-        let layers = (0..n_layers).map(|_| Ok((pool(layout.k_page())?, pool(layout.v_page())?)));
-        Ok(Self { layers: layers.collect::<io::Result<_>>()?, layout, n_blocks })
+    pub fn new(n_layers: usize, n_blocks: usize, layout: PageLayout, float: KvFloat) -> io::Result<Self> {
+        let pools = match float {
+            KvFloat::F32 => Pools::F32(Layers::new(n_layers, n_blocks, layout)?),
+            KvFloat::F16 => Pools::F16(Layers::new(n_layers, n_blocks, layout)?),
+        };
+        Ok(Self { pools, layout, n_blocks })
     }
 
     /// Blocks in the pool.
@@ -52,31 +86,38 @@ impl KvStore {
 
     /// Bytes that one block takes over all layers.
     #[must_use]
-    pub fn block_bytes(n_layers: usize, layout: PageLayout) -> usize {
-        n_layers * (layout.k_page() + layout.v_page()) * size_of::<f32>()
+    pub fn block_bytes(n_layers: usize, layout: PageLayout, float: KvFloat) -> usize {
+        n_layers * (layout.k_page() + layout.v_page()) * float.bytes()
     }
 
-    /// Writes `k [n, n_kv_heads, head_dim]` (after RoPE) of `n` tokens to their slots in `layer`.
+    /// Writes `k [n, n_kv_heads, head_dim]` (after RoPE) of `n` tokens to their slots in `layer`, rounded to what pages
+    /// hold ([`KvNumber::rounded`]).
     ///
     /// # Errors
     /// When a slot is outside the pool, or `k` has another shape.
     pub fn write_k(&mut self, layer: usize, slots: &[Slot], k: &[f32]) -> Result<(), OpError> {
-        let width = self.check(slots, k)?;
-        for (at, k) in slots.iter().zip(k.chunks_exact(width)) {
-            self.layout.write_k(&mut self.layers[layer].0, at.block, at.slot, k);
-        }
+        let (width, layout) = (self.check(slots, k)?, self.layout);
+        each!(&mut self.pools, layers => {
+            let k = KvNumber::rounded(k, &mut layers.rounded);
+            for (at, k) in slots.iter().zip(k.chunks_exact(width)) {
+                layout.write_k(&mut layers.pools[layer].0, at.block, at.slot, k);
+            }
+        });
         Ok(())
     }
 
-    /// Writes `v [n, n_kv_heads, head_dim]` of `n` tokens to their slots in `layer`.
+    /// Writes `v [n, n_kv_heads, head_dim]` of `n` tokens to their slots in `layer`, rounded likewise.
     ///
     /// # Errors
     /// When a slot is outside the pool, or `v` has another shape.
     pub fn write_v(&mut self, layer: usize, slots: &[Slot], v: &[f32]) -> Result<(), OpError> {
-        let width = self.check(slots, v)?;
-        for (at, v) in slots.iter().zip(v.chunks_exact(width)) {
-            self.layout.write_v(&mut self.layers[layer].1, at.block, at.slot, v);
-        }
+        let (width, layout) = (self.check(slots, v)?, self.layout);
+        each!(&mut self.pools, layers => {
+            let v = KvNumber::rounded(v, &mut layers.rounded);
+            for (at, v) in slots.iter().zip(v.chunks_exact(width)) {
+                layout.write_v(&mut layers.pools[layer].1, at.block, at.slot, v);
+            }
+        });
         Ok(())
     }
 
@@ -116,12 +157,12 @@ impl KvStore {
                 return Err(OpError::Block { op: "kv copy", block, blocks: self.n_blocks });
             }
         }
-        for (k, v) in &mut self.layers {
-            for (pool, page) in [(k, self.layout.k_page()), (v, self.layout.v_page())] {
-                let start = from.0 as usize * page;
-                pool.copy_within(start..start + page, to.0 as usize * page);
+        let (from, to, layout) = (from.0 as usize, to.0 as usize, self.layout);
+        each!(&mut self.pools, layers => for (k, v) in &mut layers.pools {
+            for (pool, page) in [(k, layout.k_page()), (v, layout.v_page())] {
+                pool.copy_within(from * page..(from + 1) * page, to * page);
             }
-        }
+        });
         Ok(())
     }
 
@@ -147,8 +188,10 @@ impl KvStore {
         for item in items {
             self.check_table(op, &item.table, item.first_position + item.rows)?;
         }
-        let (k, v) = &self.layers[layer];
-        attention(cpu, q, n_heads, Pages { k, v, layout: self.layout }, items, out);
+        each!(&self.pools, layers => {
+            let (k, v) = &layers.pools[layer];
+            attention(cpu, q, n_heads, Pages { k, v, layout: self.layout }, items, out);
+        });
         Ok(())
     }
 
@@ -174,6 +217,6 @@ impl KvStore {
                 expected: q.len().next_multiple_of(width.max(1)),
             });
         }
-        Ok(read_rows(cpu, q, &self.layers[layer].0, self.layout, query))
+        Ok(each!(&self.pools, layers => read_rows(cpu, q, &layers.pools[layer].0[..], self.layout, query)))
     }
 }

@@ -16,7 +16,7 @@ pub use activations::{Activations, Keep};
 pub use attn_rows::RowQuery;
 pub use cpu::{
     Cpu,
-    attention::{AttentionItem, PageLayout},
+    attention::{AttentionItem, KvFloat, PageLayout},
     buffer::Scratch,
 };
 pub use kv_store::{KvStore, Slot};

@@ -276,7 +276,7 @@ fn lengths(spec: &DecoderSpec, options: &LoadOptions) -> Result<(usize, EngineCo
 /// Sizes that fit the machine where the options leave them open.
 fn engine_config(spec: &DecoderSpec, max_model_len: usize, options: &LoadOptions) -> EngineConfig {
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-    let block = KvStore::block_bytes(spec.n_layers, layout);
+    let block = KvStore::block_bytes(spec.n_layers, layout, options.compute.kv_float());
     // room for a few long prompts, at most 4 GiB; memory is taken only as blocks are first used
     let kv_tokens =
         options.kv_tokens.unwrap_or_else(|| (4 * max_model_len).min((4 << 30) / block * BLOCK_SIZE));

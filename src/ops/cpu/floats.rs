@@ -64,7 +64,7 @@ impl Vectorised for Widen<'_> {
                 let from = self.from.as_chunks::<4>().0;
                 self.to.iter_mut().zip(from).for_each(|(to, b)| *to = f32::from_le_bytes(*b));
             }
-            FloatType::F16 => self.to.iter_mut().zip(halves()).for_each(|(to, h)| *to = f16(h)),
+            FloatType::F16 => self.to.iter_mut().zip(halves()).for_each(|(to, h)| *to = from_f16(h)),
             FloatType::BF16 => self.to.iter_mut().zip(halves()).for_each(|(to, h)| *to = bf16(h)),
         }
     }
@@ -79,7 +79,7 @@ fn bf16(bits: u16) -> f32 {
 
 /// An f16 as f32, in operations that vectorise and meet no f32 subnormals, which some processors are slow with.
 #[inline(always)]
-fn f16(bits: u16) -> f32 {
+pub(super) fn from_f16(bits: u16) -> f32 {
     let (magnitude, mantissa) = (u32::from(bits & 0x7fff) << 13, bits & 0x03ff);
     // the exponents' biases are 15 and 127
     let normal = magnitude + (112 << 23);

@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     /// 512-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// 256-bit vectors with fused multiply-add.
+    /// 256-bit vectors with fused multiply-add, and conversions of f16.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// Whatever the compiler makes of plain loops (NEON on aarch64).

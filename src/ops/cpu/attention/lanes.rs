@@ -2,6 +2,10 @@
 //!
 //! Each rounds as IEEE 754 says, lane by lane, so every instruction set gives the same bits.
 
+use half::f16;
+
+use crate::ops::cpu::floats;
+
 /// Lanes of a vector.
 pub(super) const LANES: usize = 16;
 
@@ -11,13 +15,15 @@ pub(super) const LANES: usize = 16;
 /// Everything here needs the processor to have the instruction set; what takes a pointer reads or writes 16 values
 /// there.
 #[allow(unsafe_code)]
-pub(super) trait Lanes: Copy {
+pub trait Lanes: Copy {
     /// Rows of a tile whose sums fit the registers.
     const ROWS: usize;
     /// Vectors of a tile's row, 1 or 2.
     const VECS: usize;
 
     unsafe fn load(from: *const f32) -> Self;
+    /// Widened, exactly.
+    unsafe fn load_f16(from: *const f16) -> Self;
     unsafe fn store(self, to: *mut f32);
     unsafe fn splat(x: f32) -> Self;
     unsafe fn add(self, x: Self) -> Self;
@@ -49,7 +55,7 @@ pub(super) trait Lanes: Copy {
 
     /// Asks for the cache line at `at` to come to the L2 cache; it need not exist.
     #[inline(always)]
-    unsafe fn prefetch(_at: *const f32) {}
+    unsafe fn prefetch<T>(_at: *const T) {}
 
     /// The greatest lane.
     #[inline(always)]
@@ -100,6 +106,11 @@ impl Lanes for Plain {
         Self(unsafe { from.cast::<[f32; LANES]>().read() })
     }
     #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: as in `load`.
+        Self(unsafe { from.cast::<[u16; LANES]>().read() }.map(floats::from_f16))
+    }
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: as in `load`.
         unsafe { to.cast::<[f32; LANES]>().write(self.0) }
@@ -142,7 +153,7 @@ pub(super) use x86::{Avx2, Avx512};
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::Lanes;
+    use super::{Lanes, f16};
 
     /// One 512-bit vector: of 32 registers, 14 × 2 hold sums.
     #[derive(Clone, Copy)]
@@ -158,6 +169,10 @@ mod x86 {
             Self(unsafe { _mm512_loadu_ps(from) })
         }
         #[inline(always)]
+        unsafe fn load_f16(from: *const f16) -> Self {
+            Self(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) })
+        }
+        #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
             unsafe { _mm512_storeu_ps(to, self.0) }
         }
@@ -166,7 +181,7 @@ mod x86 {
             Self(unsafe { _mm512_set1_ps(x) })
         }
         #[inline(always)]
-        unsafe fn prefetch(at: *const f32) {
+        unsafe fn prefetch<T>(at: *const T) {
             unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
         }
         #[inline(always)]
@@ -212,6 +227,11 @@ mod x86 {
             Self(unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))] })
         }
         #[inline(always)]
+        unsafe fn load_f16(from: *const f16) -> Self {
+            let half = |at: usize| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.add(at).cast())) };
+            Self([half(0), half(8)])
+        }
+        #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
             unsafe {
                 _mm256_storeu_ps(to, self.0[0]);
@@ -223,7 +243,7 @@ mod x86 {
             Self(unsafe { [_mm256_set1_ps(x); 2] })
         }
         #[inline(always)]
-        unsafe fn prefetch(at: *const f32) {
+        unsafe fn prefetch<T>(at: *const T) {
             unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
         }
         #[inline(always)]

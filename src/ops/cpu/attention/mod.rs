@@ -9,10 +9,14 @@
 //! prefill chunking, on which pages hold its keys, on threads, or on whether the segments of a long sequence were
 //! computed one after another or side by side.
 //!
+//! Pages hold f32 or f16 (`number.rs`); arithmetic is f32. What few rows read is widened in registers; where many tiles of
+//! rows read a segment, it is widened once, into memory that stays in the L2 cache (`part.rs`). The bits are the same.
+//!
 //! Slow twin: [`crate::ops::reference::attention`]. Tests: `tests.rs`.
 
 mod lanes;
 mod layout;
+mod number;
 mod part;
 mod product;
 mod strip;
@@ -29,6 +33,7 @@ use super::{Cpu, tile::Kind};
 use crate::ids::BlockId;
 
 pub use layout::PageLayout;
+pub use number::{KvFloat, KvNumber};
 
 /// Most query rows of a strip: the more, the more often a page is used while it is in the L2 cache.
 const STRIP_ROWS: usize = 112;
@@ -52,11 +57,11 @@ pub struct AttentionItem {
 
 /// The K and V pool of one layer.
 #[derive(Clone, Copy)]
-pub struct Pages<'a> {
+pub struct Pages<'a, T> {
     /// K pool, `[n_blocks][n_kv_heads][head_dim][32]`.
-    pub k: &'a [f32],
+    pub k: &'a [T],
     /// V pool, `[n_blocks][n_kv_heads][head_dim / 32][32][32]`.
-    pub v: &'a [f32],
+    pub v: &'a [T],
     /// Sizes.
     pub layout: PageLayout,
 }
@@ -98,11 +103,11 @@ thread_local! {
 ///
 /// # Panics
 /// When items are not in order or share rows, an item's rows are not in `q`, or its table does not cover its positions: that is a bug in the caller.
-pub fn attention(
+pub fn attention<T: KvNumber>(
     cpu: &Cpu,
     q: &[f32],
     n_heads: usize,
-    pages: Pages<'_>,
+    pages: Pages<'_, T>,
     items: &[AttentionItem],
     out: &mut [f32],
 ) {
@@ -127,16 +132,16 @@ pub fn attention(
 }
 
 /// The arguments of [`attention`], checked.
-struct Call<'a> {
+struct Call<'a, T> {
     cpu: &'a Cpu,
     q: &'a [f32],
     n_heads: usize,
-    pages: Pages<'a>,
+    pages: Pages<'a, T>,
     items: &'a [AttentionItem],
     out: Shared,
 }
 
-impl Call<'_> {
+impl<T: KvNumber> Call<'_, T> {
     fn run(&self, plan: &mut Plan) {
         let enough = self.cpu.threads() * STRIPS_PER_THREAD;
         self.cut(STRIP_ROWS, &mut plan.tasks);
@@ -186,12 +191,12 @@ impl Call<'_> {
             parts += strip.segments() * self.sizes(&strip).tiles;
             plan.pieces.extend((0..strip.segments()).map(|segment| (i, segment)));
         }
-        let values = parts * Sizes::new(1, self.pages).part;
+        let values = parts * Sizes::new::<T>(1, self.pages.layout).part;
         plan.parts.resize(plan.parts.len().max(values.div_ceil(LANES)), Line([0.0; LANES]));
         plan.pieces.len() > plan.tasks.len()
     }
 
-    fn strip(&self, task: &Task) -> Strip<'_> {
+    fn strip(&self, task: &Task) -> Strip<'_, T> {
         let item = &self.items[task.item];
         Strip {
             pages: self.pages,
@@ -204,7 +209,7 @@ impl Call<'_> {
         }
     }
 
-    fn sizes(&self, strip: &Strip<'_>) -> Sizes {
+    fn sizes(&self, strip: &Strip<'_, T>) -> Sizes {
         let rows = match self.cpu.isa().kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Vnni | Kind::Avx512 => Avx512::ROWS,
@@ -212,7 +217,7 @@ impl Call<'_> {
             Kind::Avx2 => Avx2::ROWS,
             Kind::Portable => Plain::ROWS,
         };
-        Sizes::new(strip.tiles(rows), self.pages)
+        Sizes::new::<T>(strip.tiles(rows), self.pages.layout)
     }
 
     fn work(&self, task: &Task, step: Step) {
@@ -275,8 +280,8 @@ impl Step {
 }
 
 /// A step of a task with its memory.
-struct Work<'a> {
-    strip: Strip<'a>,
+struct Work<'a, T> {
+    strip: Strip<'a, T>,
     sizes: Sizes,
     step: Step,
     q: *const f32,
@@ -285,7 +290,7 @@ struct Work<'a> {
 }
 
 #[allow(unsafe_code)]
-impl Work<'_> {
+impl<T: KvNumber> Work<'_, T> {
     /// # Safety
     /// As [`Strip::run`].
     #[inline(always)]
@@ -309,17 +314,17 @@ impl Work<'_> {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,fma")]
 #[allow(unsafe_code)]
-unsafe fn work_avx512(work: &Work<'_>) {
+unsafe fn work_avx512<T: KvNumber>(work: &Work<'_, T>) {
     // SAFETY: the caller's promise.
     unsafe { work.run::<Avx512>() }
 }
 
 /// # Safety
-/// As [`Work::run`], on a processor with AVX2 and FMA.
+/// As [`Work::run`], on a processor with AVX2, FMA and F16C.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 #[allow(unsafe_code)]
-unsafe fn work_avx2(work: &Work<'_>) {
+unsafe fn work_avx2<T: KvNumber>(work: &Work<'_, T>) {
     // SAFETY: the caller's promise.
     unsafe { work.run::<Avx2>() }
 }

@@ -1,89 +1,163 @@
-//! One segment of keys for one tile of query rows: scores, softmax weights, weighted values.
+//! One segment of keys for the tiles of a strip: scores, softmax weights, weighted values.
 
 use super::{
     Pages,
     lanes::{LANES, Lanes},
-    product::{AHEAD, ROW, Rhs, Target, product},
-    strip::{Part, ROWS, SEGMENT, Strip, Tile},
+    number::{KvFloat, KvNumber},
+    product::{AHEAD, LINE, ROW, Rhs, Target, product},
+    strip::{Memory, Part, ROWS, SEGMENT, Sizes, Strip, Tile},
 };
 use crate::ops::cpu::tile::{COLS, Start};
 
 /// Pages of a segment.
 const PAGES: usize = SEGMENT / COLS;
 /// A segment's pages of K or V, and what is read after them.
-type SegmentPages = [*const f32; PAGES + AHEAD];
+type Side<T> = [*const T; PAGES + AHEAD];
+
+/// K and V of one KV head in a segment, as far as the strip sees them.
+#[derive(Clone, Copy)]
+struct Segment<T> {
+    index: usize,
+    k: Side<T>,
+    v: Side<T>,
+}
+
+/// Where parts go.
+#[derive(Clone, Copy)]
+pub(super) struct Parts {
+    /// Of the first tile.
+    pub(super) first: *mut f32,
+    /// Values from one tile's to the next's.
+    pub(super) stride: usize,
+    /// The states that each is merged into at once, if any.
+    pub(super) states: Option<*mut f32>,
+}
 
 // SAFETY (all of this block): pointers come from the buffers of `Strip::run` and its siblings, which hold what `Sizes`
 // says.
 #[allow(unsafe_code)]
-impl Strip<'_> {
+impl<T: KvNumber> Strip<'_, T> {
+    /// The parts of one segment, tile by tile.
+    #[inline(always)]
+    pub(super) unsafe fn parts<V: Lanes>(&self, sizes: Sizes, segment: usize, memory: Memory, parts: Parts) {
+        let segment = self.segment(segment);
+        // SAFETY: as above.
+        unsafe {
+            if T::FLOAT == KvFloat::F32 || sizes.widened == 0 {
+                self.parts_of::<V, T>(sizes, &segment, memory, parts);
+            } else {
+                let segment = self.widen::<V>(&segment, memory.widened);
+                self.parts_of::<V, f32>(sizes, &segment, memory, parts);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn parts_of<V: Lanes, B: KvNumber>(
+        &self,
+        sizes: Sizes,
+        segment: &Segment<B>,
+        memory: Memory,
+        parts: Parts,
+    ) {
+        for t in 0..sizes.tiles {
+            let tile = self.tile(t, sizes.tiles);
+            // SAFETY: as above.
+            unsafe {
+                let part = Part::at(parts.first.add(t * parts.stride));
+                let queries = memory.queries.add(t * sizes.query);
+                let first = self.part::<V, B>(tile, segment, queries, memory.weights, part);
+                if let Some(states) = parts.states {
+                    self.merge::<V>(tile, first, part, Part::at(states.add(t * sizes.part)));
+                }
+            }
+        }
+    }
+
     /// One segment of one tile: scores, weights relative to the segment's maximum, weighted values. Returns the first
     /// row that sees anything; the part of rows before it is not written.
     #[inline(always)]
-    pub(super) unsafe fn part<V: Lanes>(
+    unsafe fn part<V: Lanes, B: KvNumber>(
         &self,
         tile: Tile,
-        segment: usize,
+        segment: &Segment<B>,
         queries: *const f32,
         weights: *mut f32,
-        part: *mut f32,
+        part: Part,
     ) -> usize {
-        let first = self.first_seeing(tile, segment);
+        let first = self.first_seeing(tile, segment.index);
         if first == tile.rows {
             return first;
         }
-        let seen = self.visible(tile.first + tile.rows - 1, segment);
-        let n = seen.div_ceil(COLS);
-        let (k, v) = self.segment_pages(segment, n);
+        let seen = self.visible(tile.first + tile.rows - 1, segment.index);
+        let (k, rows) = (&segment.k, tile.rows - first);
         // SAFETY: as above; a page of a block holds what the layout says.
         unsafe {
-            let part = Part::at(part);
-            let rows = tile.rows - first;
-            for b in 0..n {
+            for b in 0..seen.div_ceil(COLS) {
                 let scores = weights.add(first * ROW + b * COLS);
-                self.scores::<V>(rows, queries.add(first * ROW), [k[b], k[b + 1], k[b + 2]], scores);
+                self.scores::<V, B>(rows, queries.add(first * ROW), [k[b], k[b + 1], k[b + 2]], scores);
             }
             for r in first..tile.rows {
-                let visible = self.visible(tile.first + r, segment);
+                let visible = self.visible(tile.first + r, segment.index);
                 *part.max.add(r) = greatest::<V>(weights.add(r * ROW), visible);
             }
             for r in first..tile.rows {
-                let visible = self.visible(tile.first + r, segment);
+                let visible = self.visible(tile.first + r, segment.index);
                 let sum = weigh::<V>(weights.add(r * ROW), visible, *part.max.add(r));
                 sum.store(part.sum.add(r * LANES));
             }
-            self.add_values::<V>(tile, segment, &v[..n + AHEAD], weights, part.values);
+            self.add_values::<V, B>(tile, segment, weights, part.values);
         }
         first
     }
 
-    /// K and V of the first `n` blocks of a segment; V is read after K, and the next segment's K after V.
+    /// A segment in the pages: V is read after K, and the next segment's K after V.
     #[inline(always)]
-    fn segment_pages(&self, segment: usize, n: usize) -> (SegmentPages, SegmentPages) {
+    fn segment(&self, index: usize) -> Segment<T> {
         let Pages { k, v, layout } = self.pages;
-        let (mut k_pages, mut v_pages) =
-            ([std::ptr::null(); PAGES + AHEAD], [std::ptr::null(); PAGES + AHEAD]);
+        let (k_of, v_of) = (
+            |block| layout.k_of(k, block, self.kv_head).as_ptr(),
+            |block| layout.v_of(v, block, self.kv_head).as_ptr(),
+        );
+        let mut segment =
+            Segment { index, k: [std::ptr::null(); PAGES + AHEAD], v: [std::ptr::null(); PAGES + AHEAD] };
         // what the table holds behind the strip's own keys may not be ready to be named
-        let blocks = &self.table[segment * PAGES..(self.position + self.tokens).div_ceil(COLS)];
-        for (i, &block) in blocks[..n].iter().enumerate() {
-            k_pages[i] = layout.k_of(k, block, self.kv_head).as_ptr();
-            v_pages[i] = layout.v_of(v, block, self.kv_head).as_ptr();
+        let blocks = &self.table[index * PAGES..(self.position + self.tokens).div_ceil(COLS)];
+        let (own, after) = blocks.split_at(PAGES.min(blocks.len()));
+        for (i, &block) in own.iter().enumerate() {
+            (segment.k[i], segment.v[i]) = (k_of(block), v_of(block));
         }
-        k_pages[n] = v_pages[0];
-        k_pages[n + 1] = v_pages[1.min(n - 1)];
-        let after = if segment + 1 < self.segments() { &blocks[n..] } else { blocks };
-        v_pages[n] = layout.k_of(k, after[0], self.kv_head).as_ptr();
-        v_pages[n + 1] = layout.k_of(k, after[1.min(after.len() - 1)], self.kv_head).as_ptr();
-        (k_pages, v_pages)
+        let (n, after) = (own.len(), if after.is_empty() { own } else { after });
+        for i in 0..AHEAD {
+            segment.k[n + i] = segment.v[i.min(n - 1)];
+            segment.v[n + i] = k_of(after[i.min(after.len() - 1)]);
+        }
+        segment
+    }
+
+    /// The same, widened to f32 into `to`: what many tiles read is widened once.
+    #[inline(always)]
+    unsafe fn widen<V: Lanes>(&self, segment: &Segment<T>, to: *mut f32) -> Segment<f32> {
+        let (k_page, v_page) = self.pages.layout.pages_of_a_head();
+        let n = self.blocks(segment.index);
+        // SAFETY: as above.
+        unsafe {
+            let v = to.add(PAGES * k_page);
+            Segment {
+                index: segment.index,
+                k: widen::<V, T>(&segment.k[..n + AHEAD], k_page, to),
+                v: widen::<V, T>(&segment.v[..n + AHEAD], v_page, v),
+            }
+        }
     }
 
     /// Scores of some rows for the first of the pages.
     #[inline(always)]
-    unsafe fn scores<V: Lanes>(
+    unsafe fn scores<V: Lanes, B: KvNumber>(
         &self,
         rows: usize,
         queries: *const f32,
-        pages: [*const f32; 1 + AHEAD],
+        pages: [*const B; 1 + AHEAD],
         to: *mut f32,
     ) {
         let d = self.pages.layout.head_dim;
@@ -92,10 +166,10 @@ impl Strip<'_> {
             let len = SEGMENT.min(d - slice * SEGMENT);
             // SAFETY: as above.
             unsafe {
-                let k = pages.map(|page| page.add(slice * SEGMENT * COLS));
+                let k = pages.map(|page| page.wrapping_add(slice * SEGMENT * COLS));
                 let k = Rhs { pages: &k, page_rows: len, from: 0, to: len };
                 let c = Target { data: to, stride: ROW, start };
-                product::<V>(rows, queries.add(slice * ROWS * ROW), k, c);
+                product::<V, B>(rows, queries.add(slice * ROWS * ROW), k, c);
             }
         }
     }
@@ -103,37 +177,59 @@ impl Strip<'_> {
     /// Weights times values. A row multiplies only the keys it sees: what lies behind them may belong to nobody, and a
     /// weight of 0 does not cancel a value that is no number. So rows leave as their keys end.
     #[inline(always)]
-    unsafe fn add_values<V: Lanes>(
+    unsafe fn add_values<V: Lanes, B: KvNumber>(
         &self,
         tile: Tile,
-        segment: usize,
-        pages: &[*const f32],
+        segment: &Segment<B>,
         weights: *const f32,
         values: *mut f32,
     ) {
         let dp = self.pages.layout.padded_dim();
-        let (mut first, mut from) = (self.first_seeing(tile, segment), 0);
+        let (mut first, mut from) = (self.first_seeing(tile, segment.index), 0);
         while first < tile.rows {
-            let to = self.visible(tile.first + first, segment);
+            let to = self.visible(tile.first + first, segment.index);
             let start = if from == 0 { Start::Zero } else { Start::FromC };
-            let mut panels = [std::ptr::null(); PAGES + AHEAD];
-            panels[..pages.len()].copy_from_slice(pages);
+            let mut panels = segment.v;
             for panel in 0..dp / COLS {
                 // SAFETY: as above.
                 unsafe {
                     let a = weights.add(first * ROW);
-                    let b = Rhs { pages: &panels[..pages.len()], page_rows: COLS, from, to };
+                    let b = Rhs { pages: &panels, page_rows: COLS, from, to };
                     let c = Target { data: values.add(first * dp + panel * COLS), stride: dp, start };
-                    product::<V>(tile.rows - first, a, b, c);
+                    product::<V, B>(tile.rows - first, a, b, c);
                     panels = panels.map(|page| page.wrapping_add(COLS * COLS));
                 }
             }
             from = to;
-            while first < tile.rows && self.visible(tile.first + first, segment) == to {
+            while first < tile.rows && self.visible(tile.first + first, segment.index) == to {
                 first += 1;
             }
         }
     }
+}
+
+/// Pages of `page` values each, widened one after another into `to`; the last [`AHEAD`] are only fetched.
+///
+/// # Safety
+/// The processor has `V`; the pages exist, and `to` has room for them.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn widen<V: Lanes, T: KvNumber>(pages: &[*const T], page: usize, to: *mut f32) -> Side<f32> {
+    let mut widened = [std::ptr::null(); PAGES + AHEAD];
+    for (b, to_page) in widened[..pages.len() - AHEAD].iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (from, ahead, to) = (pages[b], pages[b + AHEAD], to.add(b * page));
+            for i in (0..page).step_by(LANES) {
+                T::load::<V>(from.add(i)).store(to.add(i));
+                if i.is_multiple_of(LINE / size_of::<T>()) {
+                    V::prefetch(ahead.wrapping_add(i));
+                }
+            }
+            *to_page = to;
+        }
+    }
+    widened
 }
 
 /// The greatest of `visible` scores. The rest of their last vector becomes -∞, which weighs nothing.

@@ -5,6 +5,7 @@
 
 use super::{
     lanes::{LANES, Lanes},
+    number::KvNumber,
     strip::SEGMENT,
 };
 use crate::ops::cpu::tile::{COLS, Start};
@@ -17,11 +18,14 @@ pub(super) const ROW: usize = SEGMENT + LANES;
 /// short for the processor to see a stream in them: without this, decoding reads memory at half the rate.
 pub(super) const AHEAD: usize = 2;
 
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+
 /// The right side: rows of 32 values, `page_rows` of them in each page; of these, rows `from..to` take part. The
 /// [`AHEAD`] pages after the last one are only fetched.
 #[derive(Clone, Copy)]
-pub(super) struct Rhs<'a> {
-    pub(super) pages: &'a [*const f32],
+pub(super) struct Rhs<'a, T> {
+    pub(super) pages: &'a [*const T],
     pub(super) page_rows: usize,
     pub(super) from: usize,
     pub(super) to: usize,
@@ -41,12 +45,12 @@ pub(super) struct Target {
 /// The processor has `V`; all rows of the three sides exist; nobody else touches the target.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(super) unsafe fn product<V: Lanes>(rows: usize, a: *const f32, b: Rhs<'_>, c: Target) {
+pub(super) unsafe fn product<V: Lanes, T: KvNumber>(rows: usize, a: *const f32, b: Rhs<'_, T>, c: Target) {
     macro_rules! rows {
         ($($r:literal)*) => {
             match rows {
                 // a tile has no more than V::ROWS rows: the other arms are not even compiled
-                $($r if $r <= V::ROWS => fixed::<V, $r>(a, b, c),)*
+                $($r if $r <= V::ROWS => fixed::<V, T, $r>(a, b, c),)*
                 _ => unreachable!("tile of {rows} rows: this is a bug"),
             }
         };
@@ -59,7 +63,7 @@ pub(super) unsafe fn product<V: Lanes>(rows: usize, a: *const f32, b: Rhs<'_>, c
 /// As [`product`], with `R` rows.
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn fixed<V: Lanes, const R: usize>(a: *const f32, b: Rhs<'_>, c: Target) {
+unsafe fn fixed<V: Lanes, T: KvNumber, const R: usize>(a: *const f32, b: Rhs<'_, T>, c: Target) {
     // SAFETY: all addresses are inside what the caller promises.
     unsafe {
         for half in (0..2).step_by(V::VECS) {
@@ -80,15 +84,16 @@ unsafe fn fixed<V: Lanes, const R: usize>(a: *const f32, b: Rhs<'_>, c: Target) 
                 let mut from = b.pages.get_unchecked(page).add(at);
                 let mut ahead = b.pages.get_unchecked(page + AHEAD).wrapping_add(at);
                 for i in row..end {
-                    let b = [V::load(from), V::load(from.add((V::VECS - 1) * LANES))];
+                    let b = [T::load::<V>(from), T::load::<V>(from.add((V::VECS - 1) * LANES))];
                     for (r, sum) in sum.iter_mut().enumerate() {
                         let x = V::splat(*a.add(r * ROW + i));
                         for (sum, b) in sum[..V::VECS].iter_mut().zip(b) {
                             *sum = x.fma(b, *sum);
                         }
                     }
-                    for v in 0..V::VECS {
-                        V::prefetch(ahead.wrapping_add(v * LANES));
+                    // a line at a time
+                    for v in (0..V::VECS * LANES).step_by(LINE / size_of::<T>()) {
+                        V::prefetch(ahead.wrapping_add(v));
                     }
                     from = from.add(COLS);
                     ahead = ahead.wrapping_add(COLS);

@@ -5,45 +5,84 @@
 //! difference who computes a part and when. How a part is computed: `part.rs`.
 
 use super::{
-    Pages,
+    PageLayout, Pages,
     lanes::{LANES, Lanes},
+    number::{KvFloat, KvNumber},
+    part::Parts,
     product::ROW,
 };
-use crate::ids::BlockId;
+use crate::{ids::BlockId, ops::cpu::tile::COLS};
 
 /// Keys of one softmax: 8 pages, so that the weights of a tile (14 KiB) stay in L1 and its keys and values in L2.
 pub(super) const SEGMENT: usize = 256;
 /// Most rows of a tile on any instruction set.
 pub(super) const ROWS: usize = 14;
+/// Tiles from which on it is less work to widen a segment once, into memory, than anew for each tile, in registers.
+const WIDENED_FROM: usize = 3;
+
 /// What a thread needs of memory for a strip: offsets in one buffer, in values.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     /// One tile's part: maxima `[16]`, lanes of sums `[14][16]`, values `[14][padded head size]`.
     pub(super) part: usize,
     /// Queries of one tile: `[head_dim / 256][14][ROW]`.
-    query: usize,
+    pub(super) query: usize,
+    /// K and V of a segment in f32, where they are widened at all.
+    pub(super) widened: usize,
     /// Tiles of a strip.
     pub(super) tiles: usize,
 }
 
 impl Sizes {
-    /// Of a strip of `tiles` tiles.
-    pub(super) fn new(tiles: usize, pages: Pages<'_>) -> Self {
-        let layout = pages.layout;
+    /// Of a strip of `tiles` tiles over pages of `T`.
+    pub(super) fn new<T: KvNumber>(tiles: usize, layout: PageLayout) -> Self {
         let part = LANES + ROWS * (LANES + layout.padded_dim());
-        Self { part, query: layout.head_dim.div_ceil(SEGMENT) * ROWS * ROW, tiles }
+        let widens = T::FLOAT != KvFloat::F32 && tiles >= WIDENED_FROM;
+        let widened = if widens { SEGMENT * (layout.head_dim + layout.padded_dim()) } else { 0 };
+        Self { part, query: layout.head_dim.div_ceil(SEGMENT) * ROWS * ROW, widened, tiles }
     }
 
     /// Values of scratch memory.
     pub(super) fn scratch(self) -> usize {
-        ROWS * ROW + self.tiles * (self.query + self.part) + self.part
+        ROWS * ROW + self.tiles * (self.query + self.part) + self.part + self.widened
+    }
+}
+
+/// The parts of the scratch memory.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    /// Scores, then weights, of one tile: `[14][ROW]`.
+    pub(super) weights: *mut f32,
+    /// See [`Sizes::query`], for every tile.
+    pub(super) queries: *mut f32,
+    /// Of one tile.
+    part: *mut f32,
+    /// The merged parts of every tile.
+    states: *mut f32,
+    /// See [`Sizes::widened`].
+    pub(super) widened: *mut f32,
+}
+
+#[allow(unsafe_code)]
+impl Memory {
+    /// # Safety
+    /// `at` points at [`Sizes::scratch`] values.
+    #[inline(always)]
+    unsafe fn at(at: *mut f32, sizes: Sizes) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let queries = at.add(ROWS * ROW);
+            let part = queries.add(sizes.tiles * sizes.query);
+            let states = part.add(sizes.part);
+            Self { weights: at, queries, part, states, widened: states.add(sizes.tiles * sizes.part) }
+        }
     }
 }
 
 /// One GQA group over a few tokens of one sequence.
 #[derive(Clone, Copy)]
-pub(super) struct Strip<'a> {
-    pub(super) pages: Pages<'a>,
+pub(super) struct Strip<'a, T> {
+    pub(super) pages: Pages<'a, T>,
     pub(super) table: &'a [BlockId],
     pub(super) kv_head: usize,
     pub(super) group: usize,
@@ -82,10 +121,15 @@ impl Part {
 
 // SAFETY (all of this block): pointers come from the buffers of `run` and its siblings, which hold what `Sizes` says.
 #[allow(unsafe_code)]
-impl Strip<'_> {
+impl<T: KvNumber> Strip<'_, T> {
     /// Segments that the strip's last row sees.
     pub(super) fn segments(&self) -> usize {
         (self.position + self.tokens).div_ceil(SEGMENT)
+    }
+
+    /// Blocks of a segment that the strip's last row sees.
+    pub(super) fn blocks(&self, segment: usize) -> usize {
+        self.visible(self.tokens * self.group - 1, segment).div_ceil(COLS)
     }
 
     /// Tiles of `V`.
@@ -102,17 +146,14 @@ impl Strip<'_> {
     pub(super) unsafe fn run<V: Lanes>(&self, sizes: Sizes, q: *const f32, out: *mut f32, scratch: *mut f32) {
         // SAFETY: as above.
         unsafe {
-            let (weights, queries, part, states) = Self::carve(sizes, scratch);
-            self.gather::<V>(sizes, q, queries);
-            self.clear::<V>(sizes, states);
+            let memory = Memory::at(scratch, sizes);
+            self.gather::<V>(sizes, q, memory.queries);
+            self.clear::<V>(sizes, memory.states);
             for segment in 0..self.segments() {
-                for t in 0..sizes.tiles {
-                    let tile = self.tile(t, sizes.tiles);
-                    let first = self.part::<V>(tile, segment, queries.add(t * sizes.query), weights, part);
-                    self.merge::<V>(tile, first, Part::at(part), Part::at(states.add(t * sizes.part)));
-                }
+                let parts = Parts { first: memory.part, stride: 0, states: Some(memory.states) };
+                self.parts::<V>(sizes, segment, memory, parts);
             }
-            self.finish::<V>(sizes, states, out);
+            self.finish::<V>(sizes, memory.states, out);
         }
     }
 
@@ -131,13 +172,10 @@ impl Strip<'_> {
     ) {
         // SAFETY: as above.
         unsafe {
-            let (weights, queries, ..) = Self::carve(sizes, scratch);
-            self.gather::<V>(sizes, q, queries);
-            for t in 0..sizes.tiles {
-                let tile = self.tile(t, sizes.tiles);
-                let (queries, part) = (queries.add(t * sizes.query), parts.add(t * sizes.part));
-                self.part::<V>(tile, segment, queries, weights, part);
-            }
+            let memory = Memory::at(scratch, sizes);
+            self.gather::<V>(sizes, q, memory.queries);
+            let parts = Parts { first: parts, stride: sizes.part, states: None };
+            self.parts::<V>(sizes, segment, memory, parts);
         }
     }
 
@@ -155,7 +193,7 @@ impl Strip<'_> {
     ) {
         // SAFETY: as above.
         unsafe {
-            let (.., states) = Self::carve(sizes, scratch);
+            let states = Memory::at(scratch, sizes).states;
             self.clear::<V>(sizes, states);
             for segment in 0..self.segments() {
                 for t in 0..sizes.tiles {
@@ -169,18 +207,7 @@ impl Strip<'_> {
         }
     }
 
-    /// Weights, queries, a part, states.
-    #[inline(always)]
-    unsafe fn carve(sizes: Sizes, scratch: *mut f32) -> (*mut f32, *mut f32, *mut f32, *mut f32) {
-        // SAFETY: as above.
-        unsafe {
-            let queries = scratch.add(ROWS * ROW);
-            let part = queries.add(sizes.tiles * sizes.query);
-            (scratch, queries, part, part.add(sizes.part))
-        }
-    }
-
-    fn tile(&self, t: usize, tiles: usize) -> Tile {
+    pub(super) fn tile(&self, t: usize, tiles: usize) -> Tile {
         let rows = self.tokens * self.group;
         let first = t * rows / tiles;
         Tile { first, rows: (t + 1) * rows / tiles - first }
@@ -236,7 +263,7 @@ impl Strip<'_> {
 
     /// Adds a part to a state, rows `first..`: both relative to the greater of their maxima.
     #[inline(always)]
-    unsafe fn merge<V: Lanes>(&self, tile: Tile, first: usize, part: Part, state: Part) {
+    pub(super) unsafe fn merge<V: Lanes>(&self, tile: Tile, first: usize, part: Part, state: Part) {
         let dp = self.pages.layout.padded_dim();
         let (mut old, mut new) = ([0f32; LANES], [0f32; LANES]);
         // SAFETY: as above.

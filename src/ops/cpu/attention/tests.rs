@@ -1,5 +1,7 @@
 //! Against the slow twin, against what others left in the pages, and bit by bit over chunkings, companions, threads and
-//! instruction sets.
+//! instruction sets; each over pages of f32 and of f16.
+
+use half::f16;
 
 use super::*;
 use crate::ops::{
@@ -7,16 +9,16 @@ use crate::ops::{
     reference,
 };
 
-/// Sequences in pages in scrambled order; all rows are queries.
-struct Case {
+/// Sequences in pages in scrambled order; all rows are queries. `k` and `v` are what the pages hold.
+struct Case<T> {
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
     n_heads: usize,
     layout: PageLayout,
     items: Vec<AttentionItem>,
-    k_pool: Vec<f32>,
-    v_pool: Vec<f32>,
+    k_pool: Vec<T>,
+    v_pool: Vec<T>,
 }
 
 fn values(n: usize, mut x: u32) -> Vec<f32> {
@@ -27,22 +29,30 @@ fn values(n: usize, mut x: u32) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
+/// As pages hold it.
+fn stored<T: KvNumber>(x: &[f32]) -> Vec<T> {
+    T::rounded(x, &mut Vec::new()).to_vec()
+}
+
 /// What nobody wrote is NaN. With `spike`, one key in the middle outweighs all before it.
-fn case(lens: &[usize], n_heads: usize, layout: PageLayout, spike: bool) -> Case {
+fn case<T: KvNumber>(lens: &[usize], n_heads: usize, layout: PageLayout, spike: bool) -> Case<T> {
     let (width, rows) = (layout.n_kv_heads * layout.head_dim, lens.iter().sum::<usize>());
     let q = values(rows * n_heads * layout.head_dim, 7);
     let (mut k, v) = (values(rows * width, 8), values(rows * width, 9));
     let total: usize = lens.iter().map(|len| len.div_ceil(COLS)).sum();
     let pool = (total + 1).next_power_of_two();
     let mut scrambled = (0..total).map(|b| BlockId(((b * 7 + 3) % pool) as u32));
-    let (mut k_pool, mut v_pool) =
-        (vec![f32::NAN; pool * layout.k_page()], vec![f32::NAN; pool * layout.v_page()]);
+    let (mut k_pool, mut v_pool) = (
+        vec![stored::<T>(&[f32::NAN])[0]; pool * layout.k_page()],
+        vec![stored::<T>(&[f32::NAN])[0]; pool * layout.v_page()],
+    );
     let (mut items, mut first_row) = (Vec::new(), 0);
     for &len in lens {
         if spike {
             k[(first_row + len / 2) * width..][..width].iter_mut().for_each(|x| *x *= 50.0);
         }
         let table: Vec<BlockId> = scrambled.by_ref().take(len.div_ceil(COLS)).collect();
+        let (k, v) = (stored::<T>(&k), stored::<T>(&v));
         for t in 0..len {
             let at = (first_row + t) * width;
             layout.write_k(&mut k_pool, table[t / COLS], t % COLS, &k[at..][..width]);
@@ -51,10 +61,11 @@ fn case(lens: &[usize], n_heads: usize, layout: PageLayout, spike: bool) -> Case
         items.push(AttentionItem { first_row, rows: len, first_position: 0, table });
         first_row += len;
     }
+    let [k, v] = [k, v].map(|x| T::widened(&stored::<T>(&x), &mut Vec::new()).to_vec());
     Case { q, k, v, n_heads, layout, items, k_pool, v_pool }
 }
 
-fn run(c: &Case, cpu: &Cpu, items: &[AttentionItem]) -> Vec<f32> {
+fn run<T: KvNumber>(c: &Case<T>, cpu: &Cpu, items: &[AttentionItem]) -> Vec<f32> {
     let pages = Pages { k: &c.k_pool, v: &c.v_pool, layout: c.layout };
     let mut out = vec![f32::NAN; c.q.len()];
     attention(cpu, &c.q, c.n_heads, pages, items, &mut out);
@@ -66,7 +77,7 @@ fn one_thread() -> Cpu {
 }
 
 /// Group sizes 1 to 16, head sizes that fill panels and that do not, within one segment and over several.
-fn cases() -> Vec<Case> {
+fn cases<T: KvNumber>() -> Vec<Case<T>> {
     let layout = |n_kv_heads, head_dim| PageLayout { n_kv_heads, head_dim };
     vec![
         case(&[1], 1, layout(1, 16), false),
@@ -76,7 +87,9 @@ fn cases() -> Vec<Case> {
         case(&[100], 14, layout(2, 64), true),
         case(&[65], 8, layout(8, 128), false),
         case(&[40], 2, layout(1, 288), false),
+        case(&[70], 4, layout(2, 256), false),
         case(&[257], 3, layout(3, 64), true),
+        case(&[300], 6, layout(1, 128), true),
         case(&[620], 7, layout(1, 16), true),
         case(&[3, 290], 16, layout(1, 16), false),
         case(&[1, 700, 31, 256], 2, layout(2, 24), true),
@@ -99,7 +112,12 @@ fn cut(items: &[AttentionItem], rows: usize) -> Vec<AttentionItem> {
 
 #[test]
 fn it_equals_the_slow_attention() {
-    for c in cases() {
+    equals_the_slow_attention::<f32>();
+    equals_the_slow_attention::<f16>();
+}
+
+fn equals_the_slow_attention<T: KvNumber>() {
+    for c in cases::<T>() {
         let PageLayout { n_kv_heads, head_dim } = c.layout;
         let mut truth = Vec::new();
         for item in &c.items {
@@ -120,12 +138,17 @@ fn it_equals_the_slow_attention() {
 
 #[test]
 fn what_a_row_does_not_see_is_not_read() {
-    for mut c in cases() {
+    reads_what_rows_see::<f32>();
+    reads_what_rows_see::<f16>();
+}
+
+fn reads_what_rows_see<T: KvNumber>() {
+    for mut c in cases::<T>() {
         let clean = run(&c, &one_thread(), &c.items);
         assert!(clean.iter().all(|x| x.is_finite()));
         // later tokens that are no numbers do not reach back
         let item = c.items.iter().max_by_key(|i| i.rows).unwrap().clone();
-        let nan = vec![f32::NAN; c.layout.n_kv_heads * c.layout.head_dim];
+        let nan = stored::<T>(&vec![f32::NAN; c.layout.n_kv_heads * c.layout.head_dim]);
         for cut in [item.rows - 1, item.rows * 2 / 3] {
             for t in cut..item.rows {
                 c.layout.write_k(&mut c.k_pool, item.table[t / COLS], t % COLS, &nan);
@@ -144,7 +167,12 @@ fn what_a_row_does_not_see_is_not_read() {
 
 #[test]
 fn a_row_is_the_same_bits_however_the_prefill_is_cut() {
-    for c in cases() {
+    cut_anyhow::<f32>();
+    cut_anyhow::<f16>();
+}
+
+fn cut_anyhow<T: KvNumber>() {
+    for c in cases::<T>() {
         let whole = run(&c, &one_thread(), &c.items);
         for isa in Isa::available() {
             for chunk in [1, 7, 50, 300] {
@@ -157,7 +185,12 @@ fn a_row_is_the_same_bits_however_the_prefill_is_cut() {
 
 #[test]
 fn a_row_is_the_same_bits_on_any_number_of_threads_and_alone() {
-    for c in cases() {
+    on_any_threads::<f32>();
+    on_any_threads::<f16>();
+}
+
+fn on_any_threads<T: KvNumber>() {
+    for c in cases::<T>() {
         let whole = run(&c, &one_thread(), &c.items);
         let width = c.n_heads * c.layout.head_dim;
         for threads in [1, 2, 3] {
