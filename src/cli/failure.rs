@@ -49,7 +49,9 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         ServiceError::Unknown { field, .. } if field == "head_set" => {
             Some("name heads with --heads L16H7,L13H13, or a file with --head-set FILE")
         }
-        ServiceError::TooLong { .. } => Some("--max-tokens-per-chunk N cuts long chunks (and flags them)"),
+        ServiceError::TooLong { .. } | ServiceError::TextTooLong { .. } => {
+            Some("--max-tokens-per-chunk N cuts long chunks (and flags them)")
+        }
         _ => None,
     }
 }

@@ -25,6 +25,18 @@ pub enum ServiceError {
         /// Most tokens in all.
         limit: usize,
     },
+    /// Told without tokenising: texts that cannot fit the model.
+    #[error("{field}: {bytes} bytes of text are at least {least} tokens; the limit is {limit}")]
+    TextTooLong {
+        /// The field that holds the long part.
+        field: String,
+        /// Bytes of text.
+        bytes: usize,
+        /// Fewest tokens they can be.
+        least: usize,
+        /// Most tokens in all.
+        limit: usize,
+    },
     /// Something named in the request does not exist.
     #[error("{field}: {name:?} does not exist; there is {known}")]
     Unknown {
@@ -47,7 +59,11 @@ pub enum ServiceError {
 }
 
 fn asked(prompt: usize, new: usize) -> String {
-    if new == 0 { String::new() } else { format!(" and asks for {new} more, together {}", prompt + new) }
+    if new == 0 {
+        String::new()
+    } else {
+        format!(" and asks for {new} more, together {}", prompt.saturating_add(new))
+    }
 }
 
 impl ServiceError {

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::generate::control_texts;
-use super::heads::HeadSets;
+use super::{ServiceError, generate::control_texts, heads::HeadSets};
 use crate::{
     engine::{EngineConfig, EngineHandle},
     hub::ModelFiles,
@@ -29,6 +28,9 @@ use crate::{
 /// What stands where the user's words will be, while a template is cut in two: an invisible separator on both sides, so
 /// that no template trims it.
 const SENTINEL: &str = "\u{2063}USER\u{2063}";
+
+/// Bytes of text that are tokenised in any case.
+const SHORT_TEXT: usize = 64 << 10;
 
 /// How a model is loaded and run; everything has a default that works on a laptop.
 #[derive(Clone, Debug, Default)]
@@ -210,6 +212,24 @@ impl ServedModel {
             compute: options.compute,
             processor: format!("{}, {} threads", Isa::detect(), config.threads),
         })
+    }
+
+    /// Refuses texts of `field` that together cannot fit the model, before they are tokenised. Short ones are left to
+    /// the exact count.
+    pub(super) fn check_texts<'a>(
+        &self,
+        field: &str,
+        texts: impl Iterator<Item = &'a str> + Clone,
+    ) -> Result<(), ServiceError> {
+        let (bytes, limit) = (texts.clone().map(str::len).sum(), self.max_model_len);
+        if bytes <= SHORT_TEXT {
+            return Ok(());
+        }
+        let least = texts.map(|text| self.tokenizer.least_tokens(text)).sum();
+        if least <= limit {
+            return Ok(());
+        }
+        Err(ServiceError::TextTooLong { field: field.into(), bytes, least, limit })
     }
 
     /// The text of the BOS token, for templates that write it.

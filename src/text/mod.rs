@@ -7,6 +7,7 @@
 mod build;
 mod error;
 mod folder;
+mod least;
 mod spec;
 mod stop;
 mod stream;
