@@ -47,6 +47,15 @@ pub enum ServiceError {
         /// The names there are.
         known: String,
     },
+    /// The request names no heads, and the model has no head set to fall back on.
+    #[error(
+        "head_set: this model has no default head set, so heads must be named, as in \"heads\": [\"L16H7\", \"L13H13\"]\
+         {sets}"
+    )]
+    NoHeadSet {
+        /// Sets there are besides, and why others are left out; may be empty.
+        sets: String,
+    },
     /// Too many requests at once.
     #[error("{limit} requests are in progress, which is the limit; try again shortly")]
     Overloaded {

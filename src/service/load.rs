@@ -57,7 +57,7 @@ pub struct LoadOptions {
     pub compute: Compute,
     /// Overrides the model's rotary scaling.
     pub rope_scaling: Option<RopeScaling>,
-    /// A head set file used in place of the shipped ones for this model.
+    /// A head set file used in place of the shipped ones for this model, or the name of a shipped one to use by default.
     pub head_set: Option<PathBuf>,
     /// A Jinja file used in place of the model's chat template.
     pub chat_template: Option<PathBuf>,
@@ -109,6 +109,9 @@ pub enum ServeError {
         /// What limits them.
         of: &'static str,
     },
+    /// A head set that was named and is not there.
+    #[error(transparent)]
+    HeadSetName(#[from] ServiceError),
     /// The tokenizer refused one of the template's own pieces.
     #[error(transparent)]
     Encode(#[from] EncodeError),

@@ -18,8 +18,8 @@ use crate::{
 pub const MAX_QUERIES: usize = 512;
 
 /// Most numbers of an explanation: a response per query, head and candidate token. Each takes some 20 bytes of the
-/// answer, so this is some 80 MB of it.
-pub const MAX_EXPLAINED: usize = 4_000_000;
+/// answer, so this is some 60 MB of it.
+pub const MAX_EXPLAINED: usize = 3_000_000;
 
 /// What is to be scored.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -387,11 +387,11 @@ mod tests {
 
     #[test]
     fn an_explanation_has_a_limit() {
-        assert_eq!(explainable(4, 1000, 1000), Ok(()));
+        assert_eq!(explainable(3, 1000, 1000), Ok(()));
         assert_eq!(explainable(usize::MAX, 0, 9), Ok(()));
         let said = explainable(160, 336, 2000).unwrap_err().to_string();
         assert!(
-            said.starts_with("explain: ") && said.contains("107520000") && said.contains("8000000"),
+            said.starts_with("explain: ") && said.contains("107520000") && said.contains("3000000"),
             "{said}"
         );
         assert!(explainable(usize::MAX, usize::MAX, 2).is_err());
