@@ -255,6 +255,10 @@ fn a_model_without_a_head_set_asks_for_heads() {
     let model = tiny_model(home.path()).to_string_lossy().into_owned();
     let said = failure(qrae(home.path()).args(["score", "--model", &model]), REQUEST, 1);
     assert!(said.contains("hint: name heads with --heads"), "{said}");
+    assert!(said.contains("no default head set") && !said.contains("\"default\""), "{said}");
+    let command = ["serve", "--port", "0", "--model", &model, "--head-set", "nobody"];
+    let said = failure(qrae(home.path()).args(command), "", 1);
+    assert!(said.contains("head_set: \"nobody\" does not exist"), "{said}");
     let said = failure(qrae(home.path()).args(["score", "--model", &model, "--heads", "L9H0"]), REQUEST, 1);
     assert!(said.contains("L9H0 does not exist"), "{said}");
 }

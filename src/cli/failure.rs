@@ -46,10 +46,15 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         return Some("leave --head-set out to use the model's own set, or name heads with --heads");
     }
     match error.downcast_ref::<ServiceError>()? {
+        ServiceError::NoHeadSet { .. } => {
+            Some("name heads with --heads L16H7,L13H13, or a file with --head-set FILE")
+        }
         ServiceError::Unknown { field, .. } if field == "head_set" => {
             Some("name heads with --heads L16H7,L13H13, or a file with --head-set FILE")
         }
-        ServiceError::TooLong { .. } => Some("--max-tokens-per-chunk N cuts long chunks (and flags them)"),
+        ServiceError::TooLong { .. } | ServiceError::TextTooLong { .. } => {
+            Some("--max-tokens-per-chunk N cuts long chunks (and flags them)")
+        }
         _ => None,
     }
 }

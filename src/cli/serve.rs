@@ -32,8 +32,8 @@ pub(super) struct ServeArgs {
     /// The model's name in requests [default: the card's id, or the file's name]
     #[arg(long, env = "QRAE_SERVED_MODEL_NAME", value_name = "NAME")]
     served_model_name: Option<String>,
-    /// A head set's .toml file, in place of the model's own sets
-    #[arg(long, env = "QRAE_HEAD_SET", value_name = "FILE")]
+    /// A head set's name, or a .toml file of one [default: the model's own]
+    #[arg(long, env = "QRAE_HEAD_SET", value_name = "NAME|FILE")]
     head_set: Option<PathBuf>,
     /// Address to listen on; 0.0.0.0 for every one
     #[arg(long, env = "QRAE_HOST", value_name = "ADDRESS", default_value = "127.0.0.1")]

@@ -53,13 +53,16 @@ impl From<ServiceError> for ApiError {
             ServiceError::Invalid { field, .. } => {
                 (StatusCode::BAD_REQUEST, "invalid_request_error", Some(field), None)
             }
-            ServiceError::TooLong { field, .. } => {
+            ServiceError::TooLong { field, .. } | ServiceError::TextTooLong { field, .. } => {
                 let code = "context_length_exceeded";
                 (StatusCode::BAD_REQUEST, "invalid_request_error", Some(field), Some(code))
             }
             ServiceError::Unknown { field, .. } => {
                 let code = if field == "model" { "model_not_found" } else { "not_found" };
                 (StatusCode::NOT_FOUND, "not_found_error", Some(field), Some(code))
+            }
+            ServiceError::NoHeadSet { .. } => {
+                (StatusCode::NOT_FOUND, "not_found_error", Some("head_set".into()), Some("not_found"))
             }
             ServiceError::Overloaded { .. } => {
                 (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", None, Some("overloaded"))
@@ -117,7 +120,9 @@ mod tests {
         let cases = [
             (ServiceError::invalid("f", "x"), 400),
             (ServiceError::TooLong { field: field(), prompt: 9, new: 1, limit: 5 }, 400),
+            (ServiceError::TextTooLong { field: field(), bytes: 99, least: 9, limit: 5 }, 400),
             (ServiceError::Unknown { field: field(), name: field(), known: field() }, 404),
+            (ServiceError::NoHeadSet { sets: field() }, 404),
             (ServiceError::Overloaded { limit: 3 }, 429),
             (EngineError::TooLong { needed: 9, capacity: 5 }.into(), 400),
             (EngineError::Failed { reason: field() }.into(), 500),

@@ -21,7 +21,10 @@ struct Fields {
     return_token_strs: Option<bool>,
 }
 
-/// Token ids of `prompt` or of `messages`.
+/// Longest `prompt` that is tokenised, in bytes: tokenising takes some four hundred times as many.
+const MAX_TEXT: usize = 1 << 20;
+
+/// Token ids of `prompt`, at most 1 MiB, or of `messages`, which must fit the model.
 pub(super) async fn tokenize(
     State(state): State<AppState>,
     Body(body): Body,
@@ -56,6 +59,10 @@ pub(super) async fn tokenize(
 fn text_tokens(model: &ServedModel, fields: &Fields) -> Result<Vec<u32>, ServiceError> {
     let specials = if fields.parse_special.unwrap_or(true) { Specials::Parse } else { Specials::Plain };
     let text = fields.prompt.as_deref().unwrap_or_default();
+    if text.len() > MAX_TEXT {
+        let reason = format!("has {} bytes; at most {MAX_TEXT} are tokenised in one request", text.len());
+        return Err(ServiceError::invalid("prompt", &reason));
+    }
     let mut ids =
         model.tokenizer.encode(text, specials).map_err(|e| ServiceError::invalid("prompt", &e))?.ids;
     let bos = model.pieces.bos.filter(|_| fields.add_special_tokens.unwrap_or(true));

@@ -20,7 +20,7 @@ use candle_core::{
 };
 
 use super::reader::Reader;
-use crate::text::TokenizerSpec;
+use crate::text::{TokenizerSpec, shown};
 
 /// The tensor types that can be loaded, with their GGUF code: (code, name, candle's type).
 const TENSOR_TYPES: [(u32, &str, GgmlDType); 13] = [
@@ -164,7 +164,7 @@ impl Value {
             Self::Int(v) => format!("the integer {v}"),
             Self::Float(v) => format!("the number {v}"),
             Self::Bool(v) => format!("the truth value {v}"),
-            Self::Text(v) => format!("the text {:?}", v.chars().take(40).collect::<String>()),
+            Self::Text(v) => format!("the text \"{}\"", shown(v)),
             Self::Ints(v) => format!("an array of {} integers", v.len()),
             Self::Floats(v) => format!("an array of {} numbers", v.len()),
             Self::Texts(v) => format!("an array of {} texts", v.len()),
@@ -256,7 +256,7 @@ impl GgufFile {
     /// The metadata value of `key` as a `T`: `u32`, `u64`, `usize`, `f32`, `bool`, `&str`, `&[String]`,
     /// `Vec<u32>` or `&[f32]`. Integers of any stored width are accepted when they fit.
     pub fn get<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {
-        self.get_opt(key)?.ok_or_else(|| GgufError::MissingKey { file: self.path.clone(), key: key.into() })
+        self.get_opt(key)?.ok_or_else(|| GgufError::MissingKey { file: self.path.clone(), key: shown(key) })
     }
 
     /// Like [`get`](Self::get), but a missing key is `None`. A value of another kind is still an error.
@@ -264,7 +264,7 @@ impl GgufFile {
         let Some(value) = self.metadata.get(key) else { return Ok(None) };
         T::from_value(value).map(Some).ok_or_else(|| GgufError::WrongType {
             file: self.path.clone(),
-            key: key.into(),
+            key: shown(key),
             expected: T::EXPECTED,
             found: value.describe(),
         })

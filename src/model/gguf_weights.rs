@@ -10,7 +10,7 @@ use candle_core::{
 
 use super::{
     gguf::{GgufError, GgufFile, TensorInfo},
-    weights::{Compute, LoadError, Weights},
+    weights::{Compute, LoadError, Weights, finite},
 };
 use crate::ops::{
     Linear,
@@ -169,6 +169,7 @@ impl Weights for GgufWeights<'_> {
         let (ours, _) = self.find(name, &[len])?;
         let values = self.file.tensor(&ours)?.dequantize(&Device::Cpu).and_then(|t| t.to_vec1());
         let values: Vec<f32> = values.map_err(|e| LoadError::key(self.file.path(), &ours, &e))?;
+        let values = finite(self.file.path(), &ours, values)?;
         let Some(head) = self.interleaved(&ours) else { return Ok(values) };
         Ok((0..len).map(|r| values[stored_row(r, head)]).collect())
     }

@@ -13,6 +13,7 @@ use super::{
     spec::DecoderSpec,
     weights::{Compute, Weights},
 };
+use crate::text::shown;
 
 /// Loads the decoder of a GGUF file. `rope` overrides the file's scaling; `compute` says how its matrices multiply.
 ///
@@ -27,7 +28,7 @@ pub fn gguf(
     let arch = ARCHITECTURES.iter().find(|a| a.model_type == found);
     let arch = arch.ok_or_else(|| LoadError::Architecture {
         file: file.path().into(),
-        found: found.into(),
+        found: shown(found),
         supported: supported(),
     })?;
     let spec = with_rope((arch.from_gguf)(&GgufSizes::read(file)?), rope);
@@ -61,7 +62,7 @@ fn decoder(path: &Path, spec: DecoderSpec, weights: &dyn Weights) -> Result<Box<
     let decoder = DenseDecoder::load(spec, weights)?;
     let unused = weights.unused();
     if !unused.is_empty() {
-        let few: Vec<&str> = unused.iter().take(3).map(String::as_str).collect();
+        let few: Vec<String> = unused.iter().take(3).map(|name| shown(name)).collect();
         let reason =
             format!("{} tensors that this architecture does not have ({} …)", unused.len(), few.join(", "));
         return Err(LoadError::key(path, "tensors", &reason));

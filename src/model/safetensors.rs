@@ -18,9 +18,10 @@ use super::{
     arch::{ARCHITECTURES, HfConfig, supported},
     reader::Reader,
     spec::DecoderSpec,
-    weights::{Compute, LoadError, Weights},
+    weights::{Compute, LoadError, Weights, finite},
 };
 use crate::ops::{Linear, cpu::FloatType};
+use crate::text::shown;
 
 /// Longest header that is read: what the format's own library allows.
 const MAX_HEADER: u64 = 100_000_000;
@@ -63,8 +64,11 @@ pub fn read_spec(folder: &Path) -> Result<DecoderSpec, LoadError> {
     let config: HfConfig = serde_json::from_str(&text).map_err(|e| LoadError::key(&file, "config", &e))?;
     let found = config.name().to_owned();
     let arch = ARCHITECTURES.iter().find(|a| a.hf_name == found || a.model_type == found);
-    let arch =
-        arch.ok_or_else(|| LoadError::Architecture { file: file.clone(), found, supported: supported() })?;
+    let arch = arch.ok_or_else(|| LoadError::Architecture {
+        file: file.clone(),
+        found: shown(&found),
+        supported: supported(),
+    })?;
     let spec = (arch.from_config)(&config).map_err(|e| LoadError::key(&file, "config", &e))?;
     spec.check().map_err(|e| LoadError::key(&file, "config", &e))?;
     Ok(spec)
@@ -218,7 +222,11 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, LoadError> {
     let names: Option<BTreeSet<&str>> = map.values().map(|v| v.as_str()).collect();
     let names = names.ok_or_else(|| LoadError::key(index, "weight_map", "a value is not a file name"))?;
     if let Some(name) = names.iter().find(|n| n.contains(['/', '\\']) || n.starts_with("..")) {
-        return Err(LoadError::key(index, "weight_map", &format!("{name:?} is not a plain file name")));
+        return Err(LoadError::key(
+            index,
+            "weight_map",
+            &format!("\"{}\" is not a plain file name", shown(name)),
+        ));
     }
     Ok(names.iter().map(|n| folder.join(n)).collect())
 }
@@ -235,7 +243,7 @@ impl Weights for SafetensorsFolder {
         let found = self.find(name, &[len])?;
         let mut bytes = vec![0; len * found.float.bytes()];
         found.read(0, &mut bytes).map_err(|e| LoadError::key(&found.shard.file, name, &e))?;
-        Ok(found.float.values(&bytes))
+        finite(&found.shard.file, name, found.float.values(&bytes))
     }
 
     fn compute(&self) -> Compute {

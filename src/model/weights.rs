@@ -15,6 +15,7 @@ use crate::ops::{
         quant::{BlockFormat, matrix::PackError},
     },
 };
+use crate::text::shown;
 
 /// A model file that cannot be used, with what and why.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +56,7 @@ pub enum LoadError {
 impl LoadError {
     /// A [`LoadError::Key`].
     pub fn key(file: impl Into<PathBuf>, key: impl Into<String>, reason: &(impl ToString + ?Sized)) -> Self {
-        Self::Key { file: file.into(), key: key.into(), reason: reason.to_string() }
+        Self::Key { file: file.into(), key: shown(&key.into()), reason: reason.to_string() }
     }
 }
 
@@ -96,7 +97,7 @@ impl Compute {
     /// The `[n, k]` matrix of plain numbers that `tensor` of `file` holds; `read` writes the bytes of some rows, in order.
     ///
     /// # Errors
-    /// When it cannot be read, or a row has a weight that 8 bits cannot scale.
+    /// When it cannot be read, or a row has a weight that is not finite or, in 8 bits, cannot be scaled.
     pub(super) fn matrix(
         self,
         (file, tensor): (&Path, &str),
@@ -105,14 +106,17 @@ impl Compute {
         read: impl Fn(Range<usize>, &mut [u8]) -> io::Result<()> + Sync,
     ) -> Result<Linear, LoadError> {
         if self == Self::F32 || !k.is_multiple_of(BlockFormat::Q8_0.weights()) {
-            let packed = PackedMatrix::pack(float, (n, k), read);
+            let packed = PackedMatrix::pack(float, (n, k), |rows, to| {
+                read(rows.clone(), to)?;
+                finite_rows(float, rows.start, k, to)
+            });
             return Ok(Linear::plain(packed.map_err(|e| LoadError::key(file, tensor, &e))?));
         }
         let quantised = QuantMatrix::quantise(float, (n, k), read).map_err(|e| match e {
             PackError::NotFinite { row } => {
                 let reason = format!(
                     "row {row} has a weight that is infinite, not a number, or too large for 8 bits (over 8.3 million): \
-                     fetch the file again, or compute in f32"
+                     fetch the file again; only where all weights are finite, --compute f32 takes them"
                 );
                 LoadError::key(file, tensor, &reason)
             }
@@ -122,18 +126,43 @@ impl Compute {
     }
 }
 
+/// Refuses rows of `k` weights, the first of them row `first`, that are not all finite.
+fn finite_rows(float: FloatType, first: usize, k: usize, bytes: &[u8]) -> io::Result<()> {
+    match bytes.chunks_exact((k * float.bytes()).max(1)).position(|row| !float.all_finite(row)) {
+        None => Ok(()),
+        Some(row) => Err(io::Error::other(format!(
+            "row {} has a weight that is infinite or not a number: fetch the file again",
+            first + row
+        ))),
+    }
+}
+
+/// The values of a norm or bias, which must be finite.
+///
+/// # Errors
+/// With file, tensor and place when one is not.
+pub(super) fn finite(file: &Path, tensor: &str, values: Vec<f32>) -> Result<Vec<f32>, LoadError> {
+    match values.iter().position(|v| !v.is_finite()) {
+        None => Ok(values),
+        Some(at) => {
+            let reason = format!("value {at} is infinite or not a number: fetch the file again");
+            Err(LoadError::key(file, tensor, &reason))
+        }
+    }
+}
+
 /// Tensors by Hugging Face name.
 pub trait Weights: Sync {
     /// The `[n, k]` matrix `name`, packed.
     ///
     /// # Errors
-    /// When it is missing or of another shape.
+    /// When it is missing, of another shape, or not finite.
     fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Linear, LoadError>;
 
     /// The vector `name` of `len` values, f32.
     ///
     /// # Errors
-    /// When it is missing or of another length.
+    /// When it is missing, of another length, or not finite.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError>;
 
     /// What the decoder is to compute in.
@@ -199,8 +228,18 @@ mod tests {
         for bad in [bf16::NAN, bf16::INFINITY, bf16::NEG_INFINITY, bf16::MAX] {
             let error = matrix(Compute::Int8, 64, Some((41 * 64 + 3, bad))).err().unwrap().to_string();
             assert!(error.starts_with("model.safetensors: blk.w: row 41 has a weight"), "{error}");
-            assert!(matrix(Compute::F32, 64, Some((41 * 64 + 3, bad))).is_ok());
+            assert_eq!(matrix(Compute::F32, 64, Some((41 * 64 + 3, bad))).is_ok(), bad.is_finite());
+            // rows of 72 weights are multiplied in f32 in any case
+            assert_eq!(matrix(Compute::Int8, 72, Some((41 * 72 + 3, bad))).is_ok(), bad.is_finite());
         }
+        let error = matrix(Compute::F32, 64, Some((69 * 64, bf16::NAN))).err().unwrap().to_string();
+        assert!(
+            error.starts_with("model.safetensors: blk.w: row 69 has a weight that is infinite or"),
+            "{error}"
+        );
+        let error = finite(Path::new("m"), "norm", vec![0.0, f32::NAN]).unwrap_err().to_string();
+        assert!(error.starts_with("m: norm: value 1 is infinite or not a number"), "{error}");
+        assert_eq!(finite(Path::new("m"), "norm", vec![0.0, f32::MAX]).unwrap(), [0.0, f32::MAX]);
         assert!(matrix(Compute::Int8, 64, Some((3, bf16::from_f32(8e6)))).is_ok());
         // what no f16 scale reaches is 0, as in every Q8_0 file
         assert!(

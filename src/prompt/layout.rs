@@ -160,10 +160,8 @@ fn push_block(
     let start = before.chars().count();
     let inside = Span::new(start, start + text.chars().count());
     let own = overlapping(&block.offsets, inside);
-    let kept = Span::new(
-        own.start,
-        own.end.min(own.start + max_tokens.map_or(usize::MAX - own.start, NonZeroUsize::get)),
-    );
+    let most = max_tokens.map_or(usize::MAX, NonZeroUsize::get);
+    let kept = Span::new(own.start, own.end.min(own.start.saturating_add(most)));
 
     // block ids:  before | kept | cut | after      (cut is empty unless the chunk is too long)
     let base = prefix.len();

@@ -25,6 +25,18 @@ pub enum ServiceError {
         /// Most tokens in all.
         limit: usize,
     },
+    /// Told without tokenising: texts that cannot fit the model.
+    #[error("{field}: {bytes} bytes of text are at least {least} tokens; the limit is {limit}")]
+    TextTooLong {
+        /// The field that holds the long part.
+        field: String,
+        /// Bytes of text.
+        bytes: usize,
+        /// Fewest tokens they can be.
+        least: usize,
+        /// Most tokens in all.
+        limit: usize,
+    },
     /// Something named in the request does not exist.
     #[error("{field}: {name:?} does not exist; there is {known}")]
     Unknown {
@@ -34,6 +46,15 @@ pub enum ServiceError {
         name: String,
         /// The names there are.
         known: String,
+    },
+    /// The request names no heads, and the model has no head set to fall back on.
+    #[error(
+        "head_set: this model has no default head set, so heads must be named, as in \"heads\": [\"L16H7\", \"L13H13\"]\
+         {sets}"
+    )]
+    NoHeadSet {
+        /// Sets there are besides, and why others are left out; may be empty.
+        sets: String,
     },
     /// Too many requests at once.
     #[error("{limit} requests are in progress, which is the limit; try again shortly")]
@@ -47,7 +68,11 @@ pub enum ServiceError {
 }
 
 fn asked(prompt: usize, new: usize) -> String {
-    if new == 0 { String::new() } else { format!(" and asks for {new} more, together {}", prompt + new) }
+    if new == 0 {
+        String::new()
+    } else {
+        format!(" and asks for {new} more, together {}", prompt.saturating_add(new))
+    }
 }
 
 impl ServiceError {

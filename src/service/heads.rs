@@ -19,13 +19,15 @@ pub struct HeadSets {
 }
 
 impl HeadSets {
-    /// The set in `file`, which must fit; or the shipped sets of the card's model, as far as they do.
+    /// The shipped sets of the card's model, as far as they fit. `choice` is a file, whose set must fit and is then the
+    /// only one, or the name of a shipped set that becomes the default.
     pub(super) fn load(
         card: Option<&ModelCard>,
-        file: Option<&PathBuf>,
+        choice: Option<&PathBuf>,
         target: &HeadTarget<'_>,
     ) -> Result<Self, ServeError> {
-        if let Some(file) = file {
+        let is_file = |path: &&PathBuf| path.extension().is_some_and(|e| e == "toml") || path.is_file();
+        if let Some(file) = choice.filter(is_file) {
             let name = file.file_stem().map_or_else(|| "heads".into(), |s| s.to_string_lossy().into_owned());
             let text = fs::read_to_string(file);
             let text = text.map_err(|e| ServeError::File { file: file.clone(), reason: e.to_string() })?;
@@ -33,8 +35,8 @@ impl HeadSets {
             return Ok(Self { sets: vec![set], default: Some(0), unfit: Vec::new() });
         }
         let mut all = Self::default();
-        let Some(card) = card else { return Ok(all) };
-        for raw in shipped_head_sets().into_iter().filter(|raw| raw.model.as_ref() == Some(&card.id)) {
+        let is_ours = |raw: &RawHeadSet| card.is_some_and(|card| raw.model.as_ref() == Some(&card.id));
+        for raw in shipped_head_sets().into_iter().filter(is_ours) {
             match raw.check(target) {
                 Ok(set) => all.sets.push(set),
                 Err(reason) => {
@@ -43,7 +45,12 @@ impl HeadSets {
                 }
             }
         }
-        all.default = all.sets.iter().position(|set| card.default_head_set.as_deref() == Some(set.name()));
+        let own = card.and_then(|card| card.default_head_set.clone());
+        let default = match choice {
+            Some(name) => Some(all.named(&name.to_string_lossy())?.name().to_owned()),
+            None => own,
+        };
+        all.default = all.sets.iter().position(|set| default.as_deref() == Some(set.name()));
         Ok(all)
     }
 
@@ -57,7 +64,11 @@ impl HeadSets {
     /// # Errors
     /// When there is none; says why and what to do.
     pub fn default_set(&self) -> Result<&HeadSet, ServiceError> {
-        self.default.map(|i| &self.sets[i]).ok_or_else(|| self.unknown("default"))
+        self.default.map(|i| &self.sets[i]).ok_or_else(|| {
+            let names = self.sets.iter().map(|set| format!("; there is head_set {:?}", set.name()));
+            let unfit = self.unfit.iter().map(|reason| format!(" (left out: {reason})"));
+            ServiceError::NoHeadSet { sets: names.chain(unfit).collect() }
+        })
     }
 
     /// The set called `name`, or `name@hash`.

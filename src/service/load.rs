@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::generate::control_texts;
-use super::heads::HeadSets;
+use super::{ServiceError, generate::control_texts, heads::HeadSets};
 use crate::{
     engine::{EngineConfig, EngineHandle},
     hub::ModelFiles,
@@ -30,6 +29,9 @@ use crate::{
 /// that no template trims it.
 const SENTINEL: &str = "\u{2063}USER\u{2063}";
 
+/// Bytes of text that are tokenised in any case.
+const SHORT_TEXT: usize = 64 << 10;
+
 /// How a model is loaded and run; everything has a default that works on a laptop.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
@@ -55,7 +57,7 @@ pub struct LoadOptions {
     pub compute: Compute,
     /// Overrides the model's rotary scaling.
     pub rope_scaling: Option<RopeScaling>,
-    /// A head set file used in place of the shipped ones for this model.
+    /// A head set file used in place of the shipped ones for this model, or the name of a shipped one to use by default.
     pub head_set: Option<PathBuf>,
     /// A Jinja file used in place of the model's chat template.
     pub chat_template: Option<PathBuf>,
@@ -107,6 +109,9 @@ pub enum ServeError {
         /// What limits them.
         of: &'static str,
     },
+    /// A head set that was named and is not there.
+    #[error(transparent)]
+    HeadSetName(#[from] ServiceError),
     /// The tokenizer refused one of the template's own pieces.
     #[error(transparent)]
     Encode(#[from] EncodeError),
@@ -210,6 +215,24 @@ impl ServedModel {
             compute: options.compute,
             processor: format!("{}, {} threads", Isa::detect(), config.threads),
         })
+    }
+
+    /// Refuses texts of `field` that together cannot fit the model, before they are tokenised. Short ones are left to
+    /// the exact count.
+    pub(super) fn check_texts<'a>(
+        &self,
+        field: &str,
+        texts: impl Iterator<Item = &'a str> + Clone,
+    ) -> Result<(), ServiceError> {
+        let (bytes, limit) = (texts.clone().map(str::len).sum(), self.max_model_len);
+        if bytes <= SHORT_TEXT {
+            return Ok(());
+        }
+        let least = texts.map(|text| self.tokenizer.least_tokens(text)).sum();
+        if least <= limit {
+            return Ok(());
+        }
+        Err(ServiceError::TextTooLong { field: field.into(), bytes, least, limit })
     }
 
     /// The text of the BOS token, for templates that write it.

@@ -17,6 +17,10 @@ use crate::{
 /// Most queries of one request: each holds rows over all candidates until the last one is read.
 pub const MAX_QUERIES: usize = 512;
 
+/// Most numbers of an explanation: a response per query, head and candidate token. Each takes some 20 bytes of the
+/// answer, so this is some 60 MB of it.
+pub const MAX_EXPLAINED: usize = 3_000_000;
+
 /// What is to be scored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScoreJob {
@@ -34,7 +38,7 @@ pub struct ScoreJob {
     pub read: Option<Read>,
     /// Cut chunks to this many tokens (flagged); no cut by default.
     pub max_tokens_per_chunk: Option<NonZeroUsize>,
-    /// Also give the response of every token.
+    /// Also give the response of every token; at most [`MAX_EXPLAINED`] numbers.
     pub explain: bool,
     /// Whose cached KV may be used.
     pub salt: Salt,
@@ -174,8 +178,17 @@ impl ServedModel {
             control: job.control.unwrap_or(default.control),
             read: job.read.unwrap_or(default.read),
         };
+        for query in &job.queries {
+            self.check_texts("query", std::iter::once(query.as_str()))?;
+        }
+        if job.max_tokens_per_chunk.is_none() {
+            self.check_texts("chunks", job.chunks.iter().map(|chunk| chunk.text.as_str()))?;
+        }
         let prompt = self.lay_out(job, method)?;
         let usage = self.usage(&prompt, job, method)?;
+        if job.explain {
+            explainable(job.queries.len(), heads.len(), prompt.chunk_lens().iter().sum())?;
+        }
         Ok(Plan { heads, head_set, method, prompt, usage, tokenize: begin.elapsed().as_secs_f64() })
     }
 
@@ -273,6 +286,19 @@ impl ServedModel {
     }
 }
 
+/// Refuses an explanation that would be too large.
+fn explainable(queries: usize, heads: usize, tokens: usize) -> Result<(), ServiceError> {
+    let numbers = queries.saturating_mul(heads).saturating_mul(tokens);
+    if numbers <= MAX_EXPLAINED {
+        return Ok(());
+    }
+    let reason = format!(
+        "{queries} queries over {heads} heads and {tokens} tokens would be explained in {numbers} numbers; the limit is \
+         {MAX_EXPLAINED}: send fewer queries, read fewer heads, or leave explain out"
+    );
+    Err(ServiceError::invalid("explain", &reason))
+}
+
 /// From rows to the answer; `output` is absent when every chunk is empty, and then nothing was computed.
 fn answer(job: &ScoreJob, plan: Plan, output: Option<RowsOutput>) -> Result<ScoreAnswer, ServiceError> {
     let begin = Instant::now();
@@ -353,4 +379,21 @@ fn explanations(
         chunk.offsets.iter().zip(t.by_ref()).map(token).collect()
     };
     Ok(prompt.chunks.iter().map(chunk).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explanation_has_a_limit() {
+        assert_eq!(explainable(3, 1000, 1000), Ok(()));
+        assert_eq!(explainable(usize::MAX, 0, 9), Ok(()));
+        let said = explainable(160, 336, 2000).unwrap_err().to_string();
+        assert!(
+            said.starts_with("explain: ") && said.contains("107520000") && said.contains("3000000"),
+            "{said}"
+        );
+        assert!(explainable(usize::MAX, usize::MAX, 2).is_err());
+    }
 }

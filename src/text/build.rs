@@ -15,7 +15,7 @@ use tokenizers::{
     },
 };
 
-use super::{TokenType, TokenizerError, TokenizerSpec};
+use super::{TokenType, TokenizerError, TokenizerSpec, shown};
 /// The pre-tokenizers that can be rebuilt, by their GGUF names.
 pub(super) const SUPPORTED_PRE: [&str; 7] =
     ["gpt-2", "default", "smollm", "qwen2", "llama-bpe", "llama3", "llama-v3"];
@@ -57,7 +57,9 @@ fn pipeline(pre: Option<&str>) -> Result<Pipeline, TokenizerError> {
         Some("llama-bpe" | "llama3" | "llama-v3") => {
             Pipeline { ignore_merges: true, adds_bos: true, ..plain(split(cl100k_style(r"\p{N}{1,3}"))) }
         }
-        other => return Err(TokenizerError::PreTokenizer { pre: other.map(|p| format!("{p:?}")) }),
+        other => {
+            return Err(TokenizerError::PreTokenizer { pre: other.map(|p| format!("\"{}\"", shown(p))) });
+        }
     })
 }
 
@@ -69,7 +71,7 @@ pub(super) struct Built {
 
 pub(super) fn build(spec: &TokenizerSpec) -> Result<Built, TokenizerError> {
     if spec.model != "gpt2" {
-        return Err(TokenizerError::Model { model: spec.model.clone() });
+        return Err(TokenizerError::Model { model: shown(&spec.model) });
     }
     let pipeline = pipeline(spec.pre.as_deref())?;
     let types = token_types(spec)?;
@@ -78,7 +80,7 @@ pub(super) fn build(spec: &TokenizerSpec) -> Result<Built, TokenizerError> {
         .vocab_and_merges(vocabulary, merges(spec)?)
         .ignore_merges(pipeline.ignore_merges)
         .build()
-        .map_err(|e| data(format!("the merges do not fit the vocabulary: {e}")))?;
+        .map_err(|e| data(format!("the merges do not fit the vocabulary: {}", shown(&e.to_string()))))?;
     let mut tokenizer = HfTokenizer::new(model);
     tokenizer.with_normalizer(pipeline.normalizer).map_err(|e| data(e.to_string()))?;
     tokenizer.with_pre_tokenizer(Some(pipeline.pre_tokenizer));
@@ -124,7 +126,7 @@ fn vocabulary(spec: &TokenizerSpec, types: &[TokenType]) -> Result<Vocab, Tokeni
     let mut vocabulary = Vocab::with_capacity(spec.tokens.len());
     for (id, text) in (0..).zip(&spec.tokens).filter(|(id, _)| types[*id as usize] != TokenType::Unused) {
         if let Some(first) = vocabulary.insert(text.clone(), id) {
-            return Err(data(format!("tokens {first} and {id} are both {text:?}")));
+            return Err(data(format!("tokens {first} and {id} are both \"{}\"", shown(text))));
         }
     }
     // The original library drops bytes without a token, and real vocabularies lack some control characters.
@@ -140,7 +142,9 @@ fn vocabulary(spec: &TokenizerSpec, types: &[TokenType]) -> Result<Vocab, Tokeni
 fn merges(spec: &TokenizerSpec) -> Result<Vec<(String, String)>, TokenizerError> {
     let pair = |(rank, merge): (usize, &String)| match merge.split_once(' ') {
         Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(' ') => Ok((a.into(), b.into())),
-        _ => Err(data(format!("merge {rank}, {merge:?}, is not two tokens with one space between"))),
+        _ => {
+            Err(data(format!("merge {rank}, \"{}\", is not two tokens with one space between", shown(merge))))
+        }
     };
     spec.merges.iter().enumerate().map(pair).collect()
 }

@@ -10,7 +10,7 @@ use super::build::SUPPORTED_PRE;
 pub enum TokenizerError {
     /// A tokenizer model that cannot be rebuilt from a weight file.
     #[error(
-        "the tokenizer model {model:?} cannot be rebuilt from a GGUF file (only \"gpt2\", byte-level BPE, can); \
+        "the tokenizer model \"{model}\" cannot be rebuilt from a GGUF file (only \"gpt2\", byte-level BPE, can); \
          use a model folder with its tokenizer.json"
     )]
     Model {

@@ -7,12 +7,15 @@
 mod build;
 mod error;
 mod folder;
+mod least;
+mod shown;
 mod spec;
 mod stop;
 mod stream;
 mod tokenizer;
 
 pub use error::TokenizerError;
+pub use shown::shown;
 pub use spec::{TokenType, TokenizerSpec};
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TokenStream;

@@ -10,7 +10,7 @@ use std::{
 use sha2::{Digest, Sha256};
 use tokenizers::{DecoderWrapper, Tokenizer as HfTokenizer};
 
-use super::{TokenizerError, TokenizerSpec, build, folder};
+use super::{TokenizerError, TokenizerSpec, build, folder, least::Least};
 use crate::{
     ids::{Span, TokenId},
     prompt::{EncodeError, Encoded, PieceEncoder, Specials},
@@ -44,6 +44,7 @@ struct Inner {
     adds_bos: bool,
     chat_template: Option<String>,
     vocab_size: usize,
+    least: Option<Least>,
     hash: OnceLock<String>,
 }
 
@@ -81,11 +82,24 @@ impl Tokenizer {
         eos.extend(known.filter(|id| control.contains(id)));
         let mut seen = HashSet::new();
         eos.retain(|&id| seen.insert(id));
-        let vocab_size = parse.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
+        let vocabulary = parse.get_vocab(true);
+        let least = Least::of(&parse, &vocabulary);
+        let vocab_size = vocabulary.values().max().map_or(0, |&id| id as usize + 1);
         let mut plain = parse.clone();
         plain.set_encode_special_tokens(true);
         let hash = OnceLock::new();
-        Self(Arc::new(Inner { parse, plain, control, bos, eos, adds_bos, chat_template, vocab_size, hash }))
+        Self(Arc::new(Inner {
+            parse,
+            plain,
+            control,
+            bos,
+            eos,
+            adds_bos,
+            chat_template,
+            vocab_size,
+            least,
+            hash,
+        }))
     }
 
     /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD, ids outside the vocabulary nothing.
@@ -111,6 +125,13 @@ impl Tokenizer {
             Some(token) if self.is_byte_level() => super::stream::token_bytes(&token),
             _ => self.decode(&[id], false).into_bytes(),
         }
+    }
+
+    /// A number of tokens that `text` has at least, without tokenising it; 0 where that is not known. Also holds for a
+    /// text that is cut in pieces and encoded piece by piece.
+    #[must_use]
+    pub fn least_tokens(&self, text: &str) -> usize {
+        self.0.least.as_ref().map_or(0, |least| least.tokens(text))
     }
 
     /// The id of a vocabulary entry.

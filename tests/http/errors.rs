@@ -130,6 +130,67 @@ async fn each_wrong_field_is_named() {
 }
 
 #[tokio::test]
+async fn an_answer_of_any_size_is_refused_before_it_is_computed() {
+    let heads: Vec<String> = (0..3).flat_map(|l| (0..6).map(move |h| format!("L{l}H{h}"))).collect();
+    let queries = vec!["q"; 512];
+    let mut body = json!({"queries": queries, "chunks": ["x".repeat(400)], "heads": heads, "explain": true});
+    let answer = post(&app(), SCORE, &body).await;
+    check(&answer, 400, "explain", "over three million numbers");
+    assert!(answer.text.contains("3686400") && answer.text.contains("3000000"), "{}", answer.text);
+    body["queries"] = json!(["q"]);
+    post(&app(), SCORE, &body).await.ok();
+}
+
+#[tokio::test]
+async fn a_text_that_cannot_fit_is_not_tokenised() {
+    let app = app();
+    let long = "x".repeat(1 << 21);
+    let chat = json!({"messages": [{"role": "user", "content": long}]});
+    let chat_with_control = json!({"messages": [{"role": "user", "content": format!("<s>{long}")}]});
+    let rows = [
+        (CHAT, chat.clone(), "messages"),
+        (CHAT, chat_with_control, "messages"),
+        ("/tokenize", chat, "messages"),
+        (COMPLETIONS, json!({"prompt": long}), "prompt"),
+        (COMPLETIONS, json!({"prompt": ["a", long]}), "prompt[1]"),
+        (SCORE, json!({"query": long, "chunks": ["c"], "heads": HEADS}), "query"),
+        (SCORE, json!({"query": "q", "chunks": ["", long], "heads": HEADS}), "chunks"),
+    ];
+    for (path, body, param) in rows {
+        let answer = post(&app, path, &body).await;
+        check(&answer, 400, param, path);
+        assert_eq!(answer.json()["error"]["code"], "context_length_exceeded");
+        assert!(answer.text.contains("bytes of text are at least 2097152 tokens"), "{}", answer.text);
+        assert!(answer.text.contains("the limit is "), "{}", answer.text);
+    }
+    let answer = post(&app, "/tokenize", &json!({"prompt": long})).await;
+    check(&answer, 400, "prompt", "tokenize");
+    assert!(answer.text.contains("2097152") && answer.text.contains("1048576"), "{}", answer.text);
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_refused_at_load() {
+    let said = damaged();
+    assert!(
+        said.contains("model.safetensors: model.norm.weight: value 0 is infinite or not a number"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn the_largest_numbers_are_numbers() {
+    let app = app();
+    let body = json!({"query": "a", "chunks": ["x"], "heads": HEADS, "max_tokens_per_chunk": u64::MAX});
+    let answer = post(&app, SCORE, &body).await.ok();
+    assert_eq!(answer["results"][0]["flags"]["truncated"], false);
+    for path in [CHAT, COMPLETIONS] {
+        let body =
+            json!({"messages": [{"role": "user", "content": "x"}], "prompt": "x", "max_tokens": i64::MAX});
+        check(&post(&app, path, &body).await, 400, if path == CHAT { "messages" } else { "prompt" }, path);
+    }
+}
+
+#[tokio::test]
 async fn what_is_null_ignored_or_at_a_border_is_taken() {
     let app = app();
     for more in [

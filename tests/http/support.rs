@@ -10,7 +10,7 @@ use axum::{
 use qrae::{
     http::{AppState, ServerOptions, router},
     hub::ModelFiles,
-    service::{LoadOptions, ServedModel},
+    service::{LoadOptions, ServedModel, load::ServeError},
 };
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -60,10 +60,10 @@ fn tokenizer_json() -> String {
 
 /// Loads the tiny model; with `bos`, one whose prompts begin with `<s>`.
 pub fn load(bos: bool) -> ServedModel {
-    load_from(bos, &|_| {})
+    load_from(bos, &|_| {}).unwrap()
 }
 
-fn load_from(bos: bool, change: &dyn Fn(&mut [u8])) -> ServedModel {
+fn load_from(bos: bool, change: &dyn Fn(&mut [u8])) -> Result<ServedModel, ServeError> {
     let dir = tempfile::tempdir().unwrap();
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3");
     fs::copy(golden.join("config.json"), dir.path().join("config.json")).unwrap();
@@ -74,7 +74,7 @@ fn load_from(bos: bool, change: &dyn Fn(&mut [u8])) -> ServedModel {
     let config = json!({"bos_token": "<s>", "eos_token": "<|im_end|>", "add_bos_token": bos});
     fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
     let options = LoadOptions { served_name: Some(MODEL.into()), threads: Some(1), ..LoadOptions::default() };
-    ServedModel::load(&ModelFiles::Folder(dir.path().into()), None, &options).unwrap()
+    ServedModel::load(&ModelFiles::Folder(dir.path().into()), None, &options)
 }
 
 /// One model for all tests: they run in one process.
@@ -217,12 +217,22 @@ pub fn masked(mut value: Value) -> Value {
     value
 }
 
-/// Loads the tiny model with a final norm that is not a number, so that every token fails.
+/// Loads the tiny model with a final norm of the largest numbers, so that every token's logits overflow and it fails.
 pub fn broken() -> ServedModel {
-    load_from(false, &|weights| {
-        let header = 8 + u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
-        let json: Value = serde_json::from_slice(&weights[8..header]).unwrap();
-        let at = |i: usize| header + json["model.norm.weight"]["data_offsets"][i].as_u64().unwrap() as usize;
-        weights[at(0)..at(1)].fill(0xff);
-    })
+    load_from(false, &|weights| fill_norm(weights, f32::MAX)).unwrap()
+}
+
+/// What is said of the tiny model with a norm that is not a number.
+pub fn damaged() -> String {
+    load_from(false, &|weights| fill_norm(weights, f32::NAN)).err().unwrap().to_string()
+}
+
+fn fill_norm(weights: &mut [u8], value: f32) {
+    let header = 8 + u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
+    let json: Value = serde_json::from_slice(&weights[8..header]).unwrap();
+    let norm = &json["model.norm.weight"];
+    let at = |i: usize| header + norm["data_offsets"][i].as_u64().unwrap() as usize;
+    assert_eq!(norm["dtype"], "BF16");
+    let upper = (value.to_bits() >> 16) as u16;
+    weights[at(0)..at(1)].as_chunks_mut().0.iter_mut().for_each(|to| *to = upper.to_le_bytes());
 }

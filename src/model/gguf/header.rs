@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{GgufError, TENSOR_TYPES, TensorInfo, Value};
+use crate::text::shown;
 
 /// Data of a file that names no alignment starts at a multiple of this.
 const DEFAULT_ALIGNMENT: u64 = 32;
@@ -59,7 +60,7 @@ pub(super) fn read(file: &File, len: u64, path: &Path) -> Result<Header, GgufErr
         let key = reader.text(&format!("the name of metadata entry {n} of {key_count}"))?;
         let value = reader.value(&key)?;
         if metadata.insert(key.clone(), value).is_some() {
-            return Err(reader.malformed(&format!("key {key}"), "it appears twice"));
+            return Err(reader.malformed(&format!("key {}", shown(&key)), "it appears twice"));
         }
     }
     let mut tensors = BTreeMap::new();
@@ -67,7 +68,7 @@ pub(super) fn read(file: &File, len: u64, path: &Path) -> Result<Header, GgufErr
         let name = reader.text(&format!("the name of tensor {n} of {tensor_count}"))?;
         let info = reader.tensor_info(&name)?;
         if tensors.insert(name.clone(), info).is_some() {
-            return Err(reader.malformed(&format!("tensor {name}"), "it appears twice"));
+            return Err(reader.malformed(&format!("tensor {}", shown(&name)), "it appears twice"));
         }
     }
     place(&reader, &metadata, &mut tensors)?;
@@ -89,12 +90,50 @@ fn place(
         }
     };
     let data_start = reader.at.next_multiple_of(alignment);
-    for (name, info) in tensors {
+    for (name, info) in tensors.iter_mut() {
+        let what = format!("tensor {}", shown(name));
+        if !info.offset.is_multiple_of(alignment) {
+            let reason = format!("its offset {} is no multiple of the alignment {alignment}", info.offset);
+            return Err(reader.malformed(&what, &reason));
+        }
         info.offset = info.offset.saturating_add(data_start);
         let have = reader.len.saturating_sub(info.offset);
         if info.bytes as u64 > have {
-            return Err(reader.truncated(&format!("tensor {name}"), info.bytes as u64, have));
+            return Err(reader.truncated(&what, info.bytes as u64, have));
         }
+    }
+    check_apart(reader, tensors, alignment)
+}
+
+/// Refuses tensors that share bytes, and bytes behind the last one: both are signs of a directory that belongs to other
+/// data. Gaps between tensors are padding.
+fn check_apart(
+    reader: &Reader<'_>,
+    tensors: &BTreeMap<String, TensorInfo>,
+    alignment: u64,
+) -> Result<(), GgufError> {
+    let end = |info: &TensorInfo| info.offset + info.bytes as u64;
+    let mut order: Vec<(&String, &TensorInfo)> = tensors.iter().collect();
+    order.sort_by_key(|(_, info)| info.offset);
+    for pair in order.windows(2) {
+        let [(first, before), (second, after)] = [pair[0], pair[1]];
+        if after.offset < end(before) {
+            let reason = format!(
+                "it begins at byte {}, inside tensor {}, which ends at {}",
+                after.offset,
+                shown(first),
+                end(before)
+            );
+            return Err(reader.malformed(&format!("tensor {}", shown(second)), &reason));
+        }
+    }
+    let Some((last, info)) = order.last() else { return Ok(()) };
+    let rest = reader.len - end(info);
+    if rest > alignment {
+        let reason = format!(
+            "{rest} bytes follow it, the last one, where at most {alignment} are padding; fetch the file again"
+        );
+        return Err(reader.malformed(&format!("tensor {}", shown(last)), &reason));
     }
     Ok(())
 }
@@ -174,7 +213,7 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, key: &str) -> Result<Value, GgufError> {
-        let what = format!("key {key}");
+        let what = format!("key {}", shown(key));
         match self.u32(&what)? {
             9 => self.array(&what),
             kind => self.scalar(kind, &what),
@@ -245,7 +284,7 @@ impl Reader<'_> {
     }
 
     fn tensor_info(&mut self, name: &str) -> Result<TensorInfo, GgufError> {
-        let what = format!("tensor {name}");
+        let what = format!("tensor {}", shown(name));
         let n_dims = self.u32(&what)?;
         if !(1..=MAX_DIMS).contains(&n_dims) {
             return Err(self.malformed(&what, &format!("{n_dims} dimensions, expected 1 to {MAX_DIMS}")));
@@ -256,7 +295,7 @@ impl Reader<'_> {
         let Some(&(_, _, dtype)) = TENSOR_TYPES.iter().find(|(c, ..)| *c == code) else {
             let named = OTHER_TENSOR_TYPES.iter().find(|(c, _)| *c == code);
             let found = named.map_or_else(|| format!("number {code}"), |(_, n)| (*n).into());
-            return Err(GgufError::TensorType { file: self.path.into(), tensor: name.into(), found });
+            return Err(GgufError::TensorType { file: self.path.into(), tensor: shown(name), found });
         };
         let offset = self.u64(&what)?;
         let block = dtype.block_size() as u64;

@@ -226,14 +226,14 @@ fn lengths_are_not_believed() {
 
 #[test]
 fn impossible_tensors_are_refused_by_name() {
-    let one = |dims: &[u64], code, offset| header(1, 0, &[&entry(dims, code, offset), &[0; 256]]);
+    let one = |dims: &[u64], code, offset| header(1, 0, &[&entry(dims, code, offset), &[0; 160]]);
     assert!(open(&one(&[32], 0, 0)).is_ok());
     for dims in [&[][..], &[0], &[1; 5], &[1 << 32, 1 << 32], &[u64::MAX], &[u64::MAX, u64::MAX, 4]] {
         assert!(said(&one(dims, 0, 0)).contains("tensor w"), "{dims:?} was accepted");
     }
     assert!(said(&one(&[33], 2, 0)).contains("blocks of 32"));
     assert!(said(&one(&[16, 2], 2, 0)).contains("blocks of 32"), "blocks do not cross rows");
-    assert!(said(&one(&[32], 0, u64::MAX)).contains("truncated"));
+    assert!(said(&one(&[32], 0, u64::MAX - 31)).contains("truncated"));
     for alignment in [0u32, u32::MAX] {
         let key = [&text("general.alignment")[..], &4u32.to_le_bytes(), &alignment.to_le_bytes()].concat();
         assert!(said(&header(0, 1, &[&key])).contains("general.alignment"));
@@ -248,6 +248,51 @@ fn unsupported_tensor_types_are_named_and_the_supported_ones_listed() {
         for supported in ["F32", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q2_K", "Q6_K"] {
             assert!(text.contains(supported), "{text}");
         }
+    }
+}
+
+#[test]
+fn tensors_lie_apart_aligned_and_the_file_ends_with_them() {
+    let named = |name: &str, offset: u64| [&text(name)[..], &entry(&[32], 0, offset)[9..]].concat();
+    let two = |a: u64, b: u64, data: usize| {
+        let directory = header(2, 0, &[&named("first", a), &named("second", b)]);
+        let padded = directory.len().next_multiple_of(32);
+        [directory, vec![0; data + padded]].concat()[..padded + data].to_vec()
+    };
+    for (a, b) in [(0, 128), (128, 0), (0, 1024)] {
+        let end = (a.max(b) + 128) as usize;
+        assert!(open(&two(a, b, end)).is_ok(), "{a} {b}");
+        assert!(open(&two(a, b, end + 32)).is_ok(), "padding at the end");
+        let said = said(&two(a, b, end + 33));
+        assert!(said.contains("33 bytes follow it"), "{said}");
+    }
+    for (a, b) in [(0, 0), (0, 96), (96, 0)] {
+        let said = said(&two(a, b, 224));
+        assert!(said.contains("tensor first") && said.contains("tensor second"), "{said}");
+    }
+    let said = said(&two(0, 130, 288));
+    assert!(
+        said.contains("tensor second") && said.contains("130 is no multiple of the alignment 32"),
+        "{said}"
+    );
+}
+
+#[test]
+fn names_from_the_file_are_bounded_and_harmless_in_messages() {
+    let evil = format!("\u{1b}[2J{}", "x".repeat(5000));
+    let tensor = [&text(&evil)[..], &entry(&[32], 4000, 0)[9..]].concat();
+    let string = |key: &str, value: &str| [&text(key)[..], &8u32.to_le_bytes(), &text(value)].concat();
+    let architecture = open(&header(0, 1, &[&string("general.architecture", &evil)])).unwrap();
+    let mut all = vec![
+        said(&header(0, 1, &[&text(&evil), &99u32.to_le_bytes()])),
+        said(&header(1, 0, &[&tensor, &[0; 256]])),
+        architecture.get::<u32>("general.architecture").unwrap_err().to_string(),
+        architecture.get::<u32>(&architecture.arch_key("x").unwrap()).unwrap_err().to_string(),
+    ];
+    let arch = crate::model::load::gguf(&architecture, None, crate::model::Compute::F32);
+    all.push(arch.err().unwrap().to_string());
+    for said in all {
+        assert!(said.len() < 600 && !said.contains('\u{1b}') && said.contains("xxxx… ("), "{said}");
     }
 }
 

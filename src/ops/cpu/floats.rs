@@ -33,6 +33,24 @@ impl FloatType {
         values
     }
 
+    /// Whether every number in `bytes` is finite.
+    #[must_use]
+    pub fn all_finite(self, bytes: &[u8]) -> bool {
+        // an exponent of all ones is an infinity or no number; no early end, so that it vectorises
+        let halves = |ones: u16| {
+            let special = |b: &[u8; 2]| u16::from_le_bytes(*b) & ones == ones;
+            bytes.as_chunks().0.iter().fold(false, |found, b| found | special(b))
+        };
+        !match self {
+            Self::F16 => halves(0x7c00),
+            Self::BF16 => halves(0x7f80),
+            Self::F32 => {
+                let special = |b: &[u8; 4]| u32::from_le_bytes(*b) & 0x7f80_0000 == 0x7f80_0000;
+                bytes.as_chunks().0.iter().fold(false, |found, b| found | special(b))
+            }
+        }
+    }
+
     /// As [`Self::values`], into `to`: as many numbers as `from` holds.
     pub(crate) fn widen(self, isa: Isa, from: &[u8], to: &mut [f32]) {
         assert!(from.len() == to.len() * self.bytes(), "{} bytes of {self:?}: this is a bug", from.len());
@@ -135,6 +153,20 @@ mod tests {
                 }
                 assert_eq!(float.values(&bytes[..2]), [want(0)]);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_found() {
+        for i in 0..=u16::MAX {
+            let bytes = [[0, 0], i.to_le_bytes(), [1, 0]];
+            let finite = |float: FloatType| float.all_finite(bytes.as_flattened());
+            assert_eq!(finite(FloatType::F16), half::f16::from_bits(i).is_finite());
+            assert_eq!(finite(FloatType::BF16), half::bf16::from_bits(i).is_finite());
+        }
+        for (value, finite) in [(f32::MAX, true), (f32::NAN, false), (f32::NEG_INFINITY, false), (-0.0, true)]
+        {
+            assert_eq!(FloatType::F32.all_finite(&value.to_le_bytes()), finite);
         }
     }
 

@@ -20,7 +20,7 @@ impl ServedModel {
     /// the model wants it, once.
     ///
     /// # Errors
-    /// When messages, template or its variables are wrong; the error names the field.
+    /// When messages, template or its variables are wrong, or a long text cannot fit the model; the error names the field.
     pub fn chat_tokens(&self, chat: &ChatPrompt) -> Result<Vec<TokenId>, ServiceError> {
         if chat.add_generation_prompt && chat.continue_final_message {
             let reason = "cannot be combined with add_generation_prompt; set that to false";
@@ -37,6 +37,7 @@ impl ServedModel {
         })?;
         let ids = if disguise.is_empty() {
             let text = self.render(chat, &messages, tools)?;
+            self.check_texts("messages", std::iter::once(text.as_str()))?;
             self.tokenizer.encode(&text, Specials::Parse).map(|e| e.ids)
         } else {
             let kwargs = disguise.put_on_map(&chat.chat_template_kwargs);
@@ -48,6 +49,7 @@ impl ServedModel {
             };
             let tools = tools.map(|t| disguise.put_on(t));
             let text = self.render(&masked, &disguise.put_on(&messages), tools.as_ref())?;
+            self.check_texts("messages", std::iter::once(text.as_str()))?;
             disguise.encode(&text, &self.tokenizer)
         };
         self.with_bos(ids.map_err(|e| ServiceError::invalid("messages", &e))?, "messages")
@@ -56,10 +58,11 @@ impl ServedModel {
     /// The token ids of a text to continue. Control tokens in it are parsed: clients render templates themselves.
     ///
     /// # Errors
-    /// When it is empty or a token is not in the vocabulary; the error names `field`.
+    /// When it is empty, cannot fit the model, or a token is not in the vocabulary; the error names `field`.
     pub fn prompt_tokens(&self, prompt: &TextPrompt, field: &str) -> Result<Vec<TokenId>, ServiceError> {
         match prompt {
             TextPrompt::Text(text) => {
+                self.check_texts(field, std::iter::once(text.as_str()))?;
                 let ids = self.tokenizer.encode(text, Specials::Parse);
                 self.with_bos(ids.map_err(|e| ServiceError::invalid(field, &e))?.ids, field)
             }

@@ -1,0 +1,167 @@
+//! How many tokens a text has at least, told in one pass over its bytes: a text that cannot fit is refused before
+//! tokenising takes some hundred times its size in memory.
+//!
+//! No token holds more than so many of a byte, nor more than so many bytes in all; so a text with `c` of some byte has at
+//! least `c / most` tokens. That is proven for byte-level BPE without a normaliser or with NFC, whose pre-tokenizer
+//! drops nothing; for every other tokenizer the bound is 0. Tests are here.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use tokenizers::{DecoderWrapper, Tokenizer as HfTokenizer};
+
+use super::stream::token_bytes;
+
+/// What tokens of a vocabulary can hold at most.
+pub(super) struct Least {
+    /// Per byte: how often it is in any one token. 0 for bytes without a token of their own, which the library drops.
+    most: [usize; 256],
+    /// How many bytes that have a token are in any one token.
+    whole: usize,
+}
+
+impl Least {
+    /// The bounds of a tokenizer; `None` where nothing is proven.
+    pub(super) fn of(tokenizer: &HfTokenizer, vocabulary: &HashMap<String, u32>) -> Option<Self> {
+        let json = |part: Option<Value>| part.unwrap_or(Value::Null);
+        let normalizer = json(tokenizer.get_normalizer().and_then(|n| serde_json::to_value(n).ok()));
+        let cuts = json(tokenizer.get_pre_tokenizer().and_then(|p| serde_json::to_value(p).ok()));
+        let trims = tokenizer.get_added_tokens_decoder().values().any(|t| t.lstrip || t.rstrip);
+        let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
+        if !byte_level || trims || !keeps_text(&normalizer) || !ends_in_bytes(&cuts) {
+            return None;
+        }
+        let mut single = [false; 256];
+        for bytes in vocabulary.keys().map(|token| token_bytes(token)) {
+            if let [byte] = bytes[..] {
+                single[usize::from(byte)] = true;
+            }
+        }
+        let mut least = Self { most: [0; 256], whole: 0 };
+        for token in vocabulary.keys() {
+            // an added token stands for itself, a normal one for the bytes it spells
+            for bytes in [token.as_bytes(), &token_bytes(token)] {
+                least.note(bytes, &single);
+            }
+        }
+        Some(least)
+    }
+
+    fn note(&mut self, bytes: &[u8], single: &[bool; 256]) {
+        let mut counts = [0; 256];
+        bytes.iter().filter(|b| single[usize::from(**b)]).for_each(|b| counts[usize::from(*b)] += 1);
+        self.whole = self.whole.max(counts.iter().sum());
+        self.most.iter_mut().zip(counts).for_each(|(most, n)| *most = (*most).max(n));
+    }
+
+    /// A number of tokens that `text` is sure to have.
+    pub(super) fn tokens(&self, text: &str) -> usize {
+        let mut counts = [0usize; 256];
+        let mut chars = text.char_indices().peekable();
+        while let Some((at, c)) = chars.next() {
+            let next = chars.peek();
+            // what follows could be composed with it
+            if is_settled(c) && next.is_none_or(|(_, next)| is_settled(*next)) {
+                let end = next.map_or(text.len(), |(end, _)| *end);
+                text.as_bytes()[at..end].iter().for_each(|b| counts[usize::from(*b)] += 1);
+            }
+        }
+        let known = counts.iter().zip(self.most).filter(|(_, most)| *most > 0);
+        let each = known.clone().map(|(n, most)| n.div_ceil(most)).max().unwrap_or(0);
+        let all: usize = known.map(|(n, _)| n).sum();
+        each.max(all.div_ceil(self.whole.max(1)))
+    }
+}
+
+/// Nothing, or NFC.
+fn keeps_text(normalizer: &Value) -> bool {
+    match normalizer["type"].as_str() {
+        None => normalizer.is_null(),
+        Some("Sequence") => {
+            normalizer["normalizers"].as_array().is_some_and(|all| all.iter().all(keeps_text))
+        }
+        Some(kind) => kind == "NFC",
+    }
+}
+
+/// Cuts that drop nothing, the last of them to GPT-2's byte alphabet.
+fn ends_in_bytes(cuts: &Value) -> bool {
+    let keeps = |cut: &Value| match cut["type"].as_str() {
+        Some("Split") => cut["behavior"].as_str().is_some_and(|b| b != "Removed"),
+        Some(kind) => ["ByteLevel", "Digits"].contains(&kind),
+        None => false,
+    };
+    let is_bytes = |cut: &Value| cut["type"] == "ByteLevel";
+    match cuts["pretokenizers"].as_array() {
+        Some(all) => all.iter().all(keeps) && all.iter().any(is_bytes),
+        None => is_bytes(cuts),
+    }
+}
+
+/// Characters that NFC leaves as they are when another of them, or nothing, follows: starters that are no second part of
+/// a composition, in ranges without any exception (Unicode's `DerivedNormalizationProps`).
+fn is_settled(c: char) -> bool {
+    matches!(c,
+        '\0'..='\u{2ff}' | '\u{400}'..='\u{482}' | '\u{3041}'..='\u{3096}' | '\u{30a1}'..='\u{30fa}'
+        | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}')
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        prompt::{PieceEncoder, Specials},
+        text::{Tokenizer, TokenizerSpec, build::byte_to_char},
+    };
+
+    fn tokenizer(pre: &str, merges: &[&str]) -> Tokenizer {
+        let mut tokens: Vec<String> = (0..=0xFF).map(|b| byte_to_char(b).to_string()).collect();
+        tokens.extend(merges.iter().map(|m| m.replace(' ', "")));
+        tokens.push("<|end|>".into());
+        let mut token_types = vec![1; tokens.len()];
+        token_types[tokens.len() - 1] = 3;
+        token_types[7] = 5; // a byte that no token holds
+        let merges = merges.iter().map(|m| (*m).into()).collect();
+        let (model, pre) = ("gpt2".into(), Some(pre.into()));
+        Tokenizer::from_spec(&TokenizerSpec {
+            model,
+            pre,
+            tokens,
+            token_types,
+            merges,
+            ..TokenizerSpec::default()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn no_text_has_fewer_tokens_than_the_bound() {
+        let texts = [
+            "the cat <|end|><|end|> ate the thethe",
+            "e\u{301}e\u{301}\u{212a}\u{212a}\u{1100}\u{1161}\u{11a8} \u{3b9}\u{308}\u{301}",
+            "\u{7}\u{7}\u{7}\u{7}",
+            "日本語 Привет \u{438}\u{306} 각\u{11a8} が か\u{3099}",
+            "aaaaaaaa    \n\n\n\t",
+            "",
+        ];
+        for pre in ["gpt-2", "smollm", "qwen2", "llama-bpe"] {
+            let tokenizer = tokenizer(pre, &["t h", "th e", "Ġ the", "a a", "aa aa", "Ġ Ġ"]);
+            for text in texts.map(|t| t.repeat(3)) {
+                for specials in [Specials::Plain, Specials::Parse] {
+                    let real = tokenizer.encode(&text, specials).unwrap().ids.len();
+                    let least = tokenizer.least_tokens(&text);
+                    assert!(least <= real, "{pre} {text:?}: {least} > {real}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_bound_is_worth_something() {
+        for pre in ["gpt-2", "qwen2"] {
+            let tokenizer = tokenizer(pre, &["t h", "th e"]);
+            assert_eq!(tokenizer.least_tokens(&"x".repeat(1000)), 1000);
+            assert_eq!(tokenizer.least_tokens(&"the".repeat(1000)), 1000);
+            assert!(tokenizer.least_tokens(&"日本".repeat(1000)) >= 857, "six bytes in seven at least");
+        }
+    }
+}
