@@ -37,21 +37,26 @@ impl Least {
                 single[usize::from(byte)] = true;
             }
         }
-        let mut least = Self { most: [0; 256], whole: 0 };
+        let (mut least, mut counts) = (Self { most: [0; 256], whole: 0 }, [0; 256]);
         for token in vocabulary.keys() {
             // an added token stands for itself, a normal one for the bytes it spells
             for bytes in [token.as_bytes(), &token_bytes(token)] {
-                least.note(bytes, &single);
+                least.note(bytes, &single, &mut counts);
             }
         }
         Some(least)
     }
 
-    fn note(&mut self, bytes: &[u8], single: &[bool; 256]) {
-        let mut counts = [0; 256];
-        bytes.iter().filter(|b| single[usize::from(**b)]).for_each(|b| counts[usize::from(*b)] += 1);
-        self.whole = self.whole.max(counts.iter().sum());
-        self.most.iter_mut().zip(counts).for_each(|(most, n)| *most = (*most).max(n));
+    /// Takes a token's bytes into account; `counts` is all zero before and after.
+    fn note(&mut self, bytes: &[u8], single: &[bool; 256], counts: &mut [usize; 256]) {
+        let held = bytes.iter().map(|b| usize::from(*b)).filter(|b| single[*b]);
+        self.whole = self.whole.max(held.clone().count());
+        for b in held.clone() {
+            counts[b] += 1;
+            self.most[b] = self.most[b].max(counts[b]);
+        }
+        // not the whole table: there are some hundred thousand tokens, of a few bytes each
+        held.for_each(|b| counts[b] = 0);
     }
 
     /// A number of tokens that `text` is sure to have.
