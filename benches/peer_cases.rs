@@ -100,8 +100,7 @@ fn main() {
     if first == "score" {
         // 40 of head, a chunk of 19 with its separators, one of tail
         let mut request = common::scored(1, 19, 1, 2, Control::QueryFree, &heads);
-        request.tails[0].tokens.truncate(1);
-        request.tails[0].reads = 1;
+        request.tails[0] = Tail::read_last(vec![request.tails[0].tokens[0]], 1);
         common::score(&engine, request);
     } else {
         common::prefill(&engine, common::tokens(64, 1));

@@ -99,7 +99,7 @@ fn a_panic_fails_its_own_request_and_nobody_elses() {
             [PANIC, FAIL].iter().map(|&t| engine.generate(generate_request(with(t, 33, 50), 9))).collect();
         let pending = engine.rows(score.clone());
         let mut bad_score = rows_request(3, &[(5, 1), (4, 1), (6, 6)], true);
-        bad_score.tails[1] = Tail { tokens: with(PANIC, 2, 6), reads: 1 };
+        bad_score.tails[1] = Tail::read_last(with(PANIC, 2, 6), 1);
         let pending_bad = engine.rows(bad_score);
         assert!(reason(collect(&mut bad[0][0]).unwrap_err()).contains("planted panic"));
         assert!(reason(collect(&mut bad[1][0]).unwrap_err()).contains("token 1 of a vocabulary of 0"));

@@ -7,8 +7,8 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use qrae::{
-    engine::{EngineConfig, RowsRequest, Sampling, Tail},
-    ids::TokenId,
+    engine::{EngineConfig, Over, RowsRequest, Sampling, Tail, TailRead},
+    ids::{Span, TokenId},
     kv::Salt,
     model::Compute,
     sched::SchedConfig,
@@ -53,7 +53,7 @@ fn engine_rows_give_the_reference_entropies() {
             (0..n_layers).flat_map(|l| (0..n_heads).map(move |h| format!("L{l}H{h}"))).collect();
         let request = RowsRequest {
             prefix: ids[..=p0].to_vec(),
-            tails: vec![Tail { tokens: ids[p0 + 1..].to_vec(), reads: 1 }],
+            tails: vec![Tail::read_last(ids[p0 + 1..].to_vec(), 1)],
             control: true,
             heads: heads(&names.iter().map(String::as_str).collect::<Vec<_>>()),
             candidates: candidates.clone(),
@@ -63,7 +63,7 @@ fn engine_rows_give_the_reference_entropies() {
         let lens: Vec<usize> = candidates.iter().map(|s| s.len()).collect();
         let scores = qrae::score::score(&qrae::score::ScoreInput {
             chunk_lens: &lens,
-            conditioned: &out.tails[0],
+            conditioned: &out.tails[0][0],
             control: out.control.as_ref(),
             statistic: qrae::score::Statistic::Entropy,
         })
@@ -153,7 +153,7 @@ fn one_pass_with_two_read_positions_is_two_passes() {
         let (last, prefix) = both.prefix.split_last().unwrap();
         let control = RowsRequest {
             prefix: prefix.to_vec(),
-            tails: vec![Tail { tokens: vec![*last], reads: 1 }],
+            tails: vec![Tail::read_last(vec![*last], 1)],
             control: false,
             ..both.clone()
         };
@@ -163,6 +163,51 @@ fn one_pass_with_two_read_positions_is_two_passes() {
             separate.extend(numbers(&rows(&engine, &alone).unwrap()));
         }
         assert_eq!(one, separate, "{model:?}");
+    }
+}
+
+/// Several reads of one tail, some over all visible tokens, are what sequences of their own would read.
+#[test]
+fn reads_of_one_tail_do_not_disturb_each_other() {
+    let read = |start, end, over| TailRead { tokens: Span::new(start, end), over };
+    for model in models() {
+        let mut request = rows_request(8, &[(11, 1), (4, 4)], true);
+        request.tails[0].reads = vec![
+            read(10, 11, Over::Candidates),
+            read(0, 11, Over::Candidates),
+            read(0, 11, Over::Visible),
+            read(2, 7, Over::Visible),
+        ];
+        request.tails[1].reads.push(read(3, 4, Over::Visible));
+        let engine = start(model, &roomy());
+        let out = rows(&engine, &request).unwrap();
+        let mut separate = vec![];
+        for tail in &request.tails {
+            for &one in &tail.reads {
+                let alone = Tail { reads: vec![one], ..tail.clone() };
+                let alone = RowsRequest { tails: vec![alone], control: false, ..request.clone() };
+                separate.extend(numbers(&rows(&engine, &alone).unwrap()));
+            }
+        }
+        assert_eq!(numbers(&out)[1..], separate, "{model:?}");
+        for (budget, chunk) in [(1, 1), (7, 7), (40, 7)] {
+            let got = rows(&start(model, &chunked(budget, chunk)), &request).unwrap();
+            assert_eq!(numbers(&got), numbers(&out), "{model:?} in chunks of {chunk}");
+        }
+        // over all visible tokens a row is its restricted self, only smaller
+        let (last, whole) = (&out.tails[1][0], &out.tails[1][1]);
+        let alone = RowsRequest {
+            tails: vec![Tail::read_last(request.tails[1].tokens.clone(), 1)],
+            ..request.clone()
+        };
+        let restricted = &rows(&engine, &alone).unwrap().tails[0][0];
+        for head in 0..last.n_heads() {
+            let share: f64 = whole.row(head).iter().sum();
+            assert!(share > 0.01 && share < 0.999, "{model:?}: a share of {share}");
+            for (whole, restricted) in whole.row(head).iter().zip(restricted.row(head)) {
+                assert!((whole - share * restricted).abs() < 1e-6, "{model:?}: {whole} {restricted}");
+            }
+        }
     }
 }
 

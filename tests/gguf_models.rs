@@ -282,8 +282,9 @@ fn bits(decoder: &mut dyn Decoder, cpu: &Cpu) -> Vec<u32> {
     for captured in &first.captured {
         let group = spec.n_heads / spec.n_kv_heads;
         let kv_heads: Vec<usize> = captured.heads.iter().map(|h| h / group).collect();
-        let query = RowQuery { kv_heads: &kv_heads, table: &table, candidates: &[Span::new(3, 40)] };
-        all.extend(kv.attention_rows(cpu, captured.layer, &captured.queries, &query).unwrap());
+        let query =
+            RowQuery { kv_heads: &kv_heads, table: &table, candidates: &[Span::new(3, 40)], visible: None };
+        all.extend(kv.attention_rows(cpu, captured.layer, &captured.queries, &query).unwrap().rows);
     }
     assert_eq!(all.len(), 2 * spec.vocab + 5 * spec.n_heads * 37);
     assert!(all.iter().all(|v| v.is_finite()));

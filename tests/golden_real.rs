@@ -190,7 +190,7 @@ fn read_case(engine: &EngineHandle, heads: &[HeadRef], case: &Case) -> Read4 {
     let reads = [1, tail.len(), 1, null.len()];
     let request = RowsRequest {
         prefix: prefix.to_vec(),
-        tails: tails.into_iter().zip(reads).map(|(tokens, reads)| Tail { tokens, reads }).collect(),
+        tails: tails.into_iter().zip(reads).map(|(tokens, reads)| Tail::read_last(tokens, reads)).collect(),
         control: true,
         heads: sorted.clone(),
         candidates: case.spans.iter().map(|&(a, b)| Span::new(a, b)).collect(),
@@ -204,7 +204,10 @@ fn read_case(engine: &EngineHandle, heads: &[HeadRef], case: &Case) -> Read4 {
         Rows::new(heads.len(), rows.n_candidates(), data).unwrap()
     };
     let by_read = |i: usize| {
-        HashMap::from([(Read::Last, reorder(&out.tails[i])), (Read::QueryMean, reorder(&out.tails[i + 1]))])
+        HashMap::from([
+            (Read::Last, reorder(&out.tails[i][0])),
+            (Read::QueryMean, reorder(&out.tails[i + 1][0])),
+        ])
     };
     Read4 { control: reorder(out.control.as_ref().unwrap()), query: by_read(0), null: by_read(2) }
 }
@@ -356,8 +359,8 @@ fn the_contract_holds_on_a_real_model() {
     let request = RowsRequest {
         prefix: (0..300).map(|i| 1000 + (i * 37) % 20_000).collect(),
         tails: vec![
-            Tail { tokens: (0..20).map(|i| 500 + i).collect(), reads: 20 },
-            Tail { tokens: (0..7).map(|i| 900 + i).collect(), reads: 7 },
+            Tail::read_last((0..20).map(|i| 500 + i).collect(), 20),
+            Tail::read_last((0..7).map(|i| 900 + i).collect(), 7),
         ],
         control: true,
         heads: heads(&["L7H4", "L14H3"]),

@@ -129,8 +129,14 @@ fn rows(decoder: &mut DenseDecoder, case: &Case) -> Vec<Vec<f32>> {
             captured.heads.iter().map(|&h| usize::from(heads[h].head) / group).collect();
         for (read, p) in [case.p0, case.pq].into_iter().enumerate() {
             // all visible positions are candidates: the restricted row is then the whole attention row
-            let query = RowQuery { kv_heads: &kv_heads, table: &table, candidates: &[Span::new(0, p + 1)] };
-            let rows = kv.attention_rows(&Cpu::new(1), captured.layer, &captured.queries, &query).unwrap();
+            let query = RowQuery {
+                kv_heads: &kv_heads,
+                table: &table,
+                candidates: &[Span::new(0, p + 1)],
+                visible: None,
+            };
+            let rows =
+                kv.attention_rows(&Cpu::new(1), captured.layer, &captured.queries, &query).unwrap().rows;
             let rows = rows.chunks_exact(p + 1).skip(read * kv_heads.len());
             for (row, &h) in rows.zip(&captured.heads) {
                 all[2 * h + read] = row.to_vec();

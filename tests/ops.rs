@@ -4,7 +4,9 @@
 use half::f16;
 use qrae::{
     ids::{BLOCK_SIZE, BlockId, Span},
-    ops::{AttentionItem, Cpu, KvFloat, KvStore, OpError, PageLayout, RowQuery, Slot, reference},
+    ops::{
+        AttentionItem, AttentionRows, Cpu, KvFloat, KvStore, OpError, PageLayout, RowQuery, Slot, reference,
+    },
 };
 
 fn values(n: usize, seed: u32) -> Vec<f32> {
@@ -78,16 +80,25 @@ fn attention_rows_equal_the_slow_rows() {
         let heads: Vec<usize> = (0..n_kv_heads * group).collect();
         let kv_heads: Vec<usize> = heads.iter().map(|h| h / group).collect();
         let q = values(2 * heads.len() * head_dim, 3);
-        let query = RowQuery { kv_heads: &kv_heads, table: &c.table, candidates: &spans };
+        let alone = RowQuery { kv_heads: &kv_heads, table: &c.table, candidates: &spans, visible: None };
+        let visible = [len, positions[positions.len() - 1] + 1];
+        let query = RowQuery { visible: Some(&visible), ..alone.clone() };
         let got = c.kv.attention_rows(&Cpu::new(2), 1, &q, &query).unwrap();
-        assert_eq!(got.len(), 2 * heads.len() * positions.len());
-        for (i, row) in got.chunks_exact(positions.len()).enumerate() {
+        assert_eq!((got.rows.len(), got.shares.len()), (2 * heads.len() * positions.len(), 2 * heads.len()));
+        let rows_alone = c.kv.attention_rows(&Cpu::new(1), 1, &q, &alone).unwrap();
+        assert_eq!((rows_alone.rows, rows_alone.shares), (got.rows.clone(), vec![]), "shares change no row");
+        for (i, row) in got.rows.chunks_exact(positions.len()).enumerate() {
             let q = &q[i * head_dim..][..head_dim];
             let want = reference::attention_row(q, &c.k, kv_heads[i % heads.len()], n_kv_heads, &positions);
             assert!((row.iter().map(|&a| f64::from(a)).sum::<f64>() - 1.0).abs() < 1e-5);
             for (got, want) in row.iter().zip(&want) {
                 assert!((f64::from(*got) - want).abs() < 2e-6, "{len} {head_dim} row {i}: {got} {want}");
             }
+            let seen: Vec<usize> = (0..visible[i / heads.len()]).collect();
+            let whole = reference::attention_row(q, &c.k, kv_heads[i % heads.len()], n_kv_heads, &seen);
+            let want: f64 = positions.iter().map(|&t| whole[t]).sum();
+            let share = f64::from(got.shares[i]);
+            assert!((share - want).abs() < 2e-6, "{len} {head_dim} row {i}: share {share} {want}");
         }
     }
 }
@@ -133,10 +144,29 @@ fn great_keys_and_values_stay_finite() {
         for (got, want) in out.iter().zip(&truth) {
             assert!((f64::from(*got) - want).abs() <= 2e-5 * f64::from(most), "{float:?}: {got} {want}");
         }
-        let query = RowQuery { kv_heads: &[0], table: &c.table, candidates: &[Span::new(0, 70)] };
-        let row = c.kv.attention_rows(&Cpu::new(1), 1, &q[..64], &query).unwrap();
+        let query = RowQuery {
+            kv_heads: &[0],
+            table: &c.table,
+            candidates: &[Span::new(0, 70)],
+            visible: Some(&[70]),
+        };
+        let AttentionRows { rows: row, shares } =
+            c.kv.attention_rows(&Cpu::new(1), 1, &q[..64], &query).unwrap();
+        assert_eq!(shares, [1.0], "{float:?}: everything is a candidate");
         assert!((row.iter().map(|&a| f64::from(a)).sum::<f64>() - 1.0).abs() < 1e-5, "{float:?}");
     }
+}
+
+/// A key that is no number, outside the candidates: the restricted row never reads it, and the share does not hide it.
+#[test]
+fn a_share_over_a_broken_key_is_no_number() {
+    let mut c = case(KvFloat::F32, 40, 1, 16);
+    let slot = Slot { block: c.table[0], slot: 1 };
+    c.kv.write_k(1, &[slot], &[f32::NAN; 16]).unwrap();
+    let query =
+        RowQuery { kv_heads: &[0], table: &c.table, candidates: &[Span::new(2, 40)], visible: Some(&[40]) };
+    let got = c.kv.attention_rows(&Cpu::new(1), 1, &values(16, 3), &query).unwrap();
+    assert!(got.rows.iter().all(|a| a.is_finite()) && got.shares[0].is_nan(), "{:?}", got.shares);
 }
 
 #[test]
@@ -157,13 +187,15 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(error(c.kv.write_k(0, &[slot(99, 0)], &zeros(1))).contains("kv write"));
     assert!(error(c.kv.write_v(0, &[slot(0, 32)], &zeros(1))).contains("kv write"));
     assert!(error(c.kv.write_k(0, &[slot(0, 0)], &zeros(2))).contains("kv write"));
-    let rows = |table: &[BlockId], end| {
-        let query = RowQuery { kv_heads: &[0, 1], table, candidates: &[Span::new(0, end)] };
+    let rows = |table: &[BlockId], end, visible| {
+        let query = RowQuery { kv_heads: &[0, 1], table, candidates: &[Span::new(0, end)], visible };
         c.kv.attention_rows(&Cpu::new(1), 1, &zeros(1), &query).map(drop)
     };
-    assert!(rows(&c.table, 40).is_ok());
-    assert!(error(rows(&c.table, 65)).contains("attention rows"));
-    assert!(error(rows(&[BlockId(99)], 5)).contains("attention rows"));
+    assert!(rows(&c.table, 40, None).is_ok() && rows(&c.table, 40, Some(&[40])).is_ok());
+    assert!(error(rows(&c.table, 65, None)).contains("attention rows"));
+    assert!(error(rows(&c.table, 40, Some(&[65]))).contains("attention rows"));
+    assert!(error(rows(&c.table, 40, Some(&[40, 40]))).contains("attention rows"));
+    assert!(error(rows(&[BlockId(99)], 5, None)).contains("attention rows"));
     let item = |rows, table: Vec<BlockId>| AttentionItem { first_row: 0, rows, first_position: 39, table };
     let attend = |item| c.kv.attention(&Cpu::new(1), 1, (&zeros(1), 2), &[item], &mut zeros(1));
     assert!(attend(item(1, c.table.clone())).is_ok());

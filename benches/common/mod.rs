@@ -126,7 +126,7 @@ pub(crate) fn scored(
     heads: &[HeadRef],
 ) -> RowsRequest {
     let (first, stride) = (40, n + 4);
-    let read = |seed| Tail { tokens: tokens(25, seed), reads: 25 };
+    let read = |seed| Tail::read_last(tokens(25, seed), 25);
     let null = control == Control::NullQuery;
     RowsRequest {
         prefix: tokens(first + chunks * stride, seed),

@@ -1,20 +1,21 @@
 //! The requests in flight: which sequence works for whom, and what it has yielded so far.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Instant,
 };
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    EngineError, Finish, GenerateRequest, RowsOutput, RowsRequest, Tail, Token,
+    EngineError, Finish, GenerateRequest, Over, RowsOutput, RowsRequest, Tail, Token,
     rows::RowMean,
     sample::{BadLogit, Sampler},
 };
 use crate::{
     ids::{HeadRef, SeqId, Span, TokenId},
     model::Output,
+    ops::AttentionRows,
     sched::{Next, StepItem},
 };
 
@@ -39,7 +40,8 @@ pub(super) struct Generation {
 pub(super) struct RowsJob {
     request: RowsRequest,
     control: RowMean,
-    tails: Vec<RowMean>,
+    /// Per tail and read.
+    tails: Vec<Vec<RowMean>>,
     unfinished: usize,
     cached_tokens: usize,
     computed_tokens: usize,
@@ -48,6 +50,16 @@ pub(super) struct RowsJob {
     /// Taken when the answer is sent.
     reply: Option<oneshot::Sender<Result<RowsOutput, EngineError>>>,
     sequences: Vec<SeqId>,
+}
+
+/// What is read in one item.
+pub(super) struct Reading<'a> {
+    /// The heads, sorted.
+    pub(super) heads: &'a [HeadRef],
+    /// Candidate tokens.
+    pub(super) candidates: &'a [Span],
+    /// Tokens that each read position sees, where rows over all of them are wanted.
+    pub(super) visible: Option<Vec<usize>>,
 }
 
 /// All requests in flight.
@@ -92,8 +104,8 @@ impl RowsJob {
     fn new(request: RowsRequest, reply: oneshot::Sender<Result<RowsOutput, EngineError>>) -> Self {
         let mean = RowMean::new(&request.heads, &request.candidates);
         Self {
-            control: mean.clone(),
-            tails: vec![mean; request.tails.len()],
+            tails: request.tails.iter().map(|tail| vec![mean.clone(); tail.reads.len()]).collect(),
+            control: mean,
             unfinished: request.tails.len(),
             cached_tokens: 0,
             computed_tokens: 0,
@@ -105,34 +117,50 @@ impl RowsJob {
         }
     }
 
-    /// Read positions of the sequence that runs `tail`, ascending. The first one also reads the control.
-    fn reads(&self, tail: usize) -> Vec<usize> {
+    /// Read positions inside an item of the sequence that runs `tail`, ascending. The first tail also reads the control.
+    fn reads(&self, tail: usize, item: &StepItem) -> Vec<usize> {
         let prefix = self.request.prefix.len();
-        let Tail { tokens, reads } = &self.request.tails[tail];
-        let end = prefix + tokens.len();
+        let reads = self.request.tails[tail].reads.iter().flat_map(|r| r.tokens.range());
         let control = (tail == 0 && self.request.control).then_some(prefix - 1);
-        control.into_iter().chain(end - reads..end).collect()
+        let within = |p: &usize| (item.start..item.end).contains(p);
+        let positions: BTreeSet<usize> =
+            control.into_iter().chain(reads.map(|t| prefix + t)).filter(within).collect();
+        positions.into_iter().collect()
     }
 
-    /// Takes in the rows `[reads in the item][heads here][candidates]` of one layer.
-    fn add(&mut self, tail: usize, item: &StepItem, heads: &[usize], rows: &[f32]) {
+    /// Takes in the rows of one layer, `[reads in the item][heads here]`.
+    fn add(&mut self, tail: usize, item: &StepItem, heads: &[usize], read: &AttentionRows) {
         let n: usize = self.request.candidates.iter().map(|s| s.len()).sum();
-        let positions = self.reads(tail).into_iter().filter(|p| (item.start..item.end).contains(p));
-        for (position, rows) in positions.zip(rows.chunks_exact(heads.len() * n)) {
-            let mean =
-                if position < self.request.prefix.len() { &mut self.control } else { &mut self.tails[tail] };
-            for (&head, row) in heads.iter().zip(rows.chunks_exact(n)) {
-                mean.add(head, row);
+        let prefix = self.request.prefix.len();
+        for (i, position) in self.reads(tail, item).into_iter().enumerate() {
+            for (j, &head) in heads.iter().enumerate() {
+                let at = i * heads.len() + j;
+                let row = &read.rows[at * n..][..n];
+                let Some(token) = position.checked_sub(prefix) else {
+                    self.control.add(head, row, 1.0);
+                    continue;
+                };
+                let reads = self.request.tails[tail].reads.iter().zip(&mut self.tails[tail]);
+                for (read_of, mean) in reads.filter(|(r, _)| r.tokens.range().contains(&token)) {
+                    let weight = match read_of.over {
+                        Over::Candidates => 1.0,
+                        Over::Visible => f64::from(read.shares[at]),
+                    };
+                    mean.add(head, row, weight);
+                }
             }
         }
     }
 
     fn output(&self) -> Result<RowsOutput, String> {
-        let tails = self.tails.iter().zip(&self.request.tails).map(|(mean, tail)| mean.mean(tail.reads));
+        let tail = |(means, tail): (&Vec<RowMean>, &Tail)| {
+            means.iter().zip(&tail.reads).map(|(mean, read)| mean.mean(read.tokens.len())).collect()
+        };
+        let tails = self.tails.iter().zip(&self.request.tails).map(tail);
         let started = self.started.unwrap_or(self.submitted);
         Ok(RowsOutput {
             control: self.request.control.then(|| self.control.mean(1)).transpose()?,
-            tails: tails.collect::<Result<_, _>>()?,
+            tails: tails.collect::<Result<_, String>>()?,
             cached_tokens: self.cached_tokens,
             computed_tokens: self.computed_tokens,
             queued: started - self.submitted,
@@ -190,9 +218,8 @@ impl Jobs {
             Work::Generate(_) if item.last => Output::Logits,
             Work::Generate(_) => Output::Nothing,
             Work::Read { job, tail } => {
-                let reads = self.rows[job].reads(*tail).into_iter();
-                let reads: Vec<usize> =
-                    reads.filter(|p| (item.start..item.end).contains(p)).map(|p| p - item.start).collect();
+                let reads = self.rows[job].reads(*tail, item).into_iter();
+                let reads: Vec<usize> = reads.map(|p| p - item.start).collect();
                 let heads = &self.rows[job].request.heads;
                 if reads.is_empty() {
                     Output::Nothing
@@ -211,15 +238,13 @@ impl Jobs {
         }
     }
 
-    /// Heads and candidates of the rows request an item works for.
-    pub(super) fn reading(&self, id: SeqId) -> Option<(&[HeadRef], &[Span])> {
-        match &self.work[&id] {
-            Work::Generate(_) => None,
-            Work::Read { job, .. } => {
-                let request = &self.rows[job].request;
-                Some((&request.heads, &request.candidates))
-            }
-        }
+    /// What the rows request that an item works for reads of it.
+    pub(super) fn reading(&self, item: &StepItem) -> Option<Reading<'_>> {
+        let Work::Read { job, tail } = &self.work[&item.seq] else { return None };
+        let request = &self.rows[job].request;
+        let whole = request.tails[*tail].reads.iter().any(|read| read.over == Over::Visible);
+        let seen = || self.rows[job].reads(*tail, item).iter().map(|p| p + 1).collect();
+        Some(Reading { heads: &request.heads, candidates: &request.candidates, visible: whole.then(seen) })
     }
 
     /// Before the results of an item are taken in: counts it, and forgets what an earlier start had read.
@@ -229,7 +254,7 @@ impl Jobs {
             job.started.get_or_insert(now);
             job.computed_tokens += item.end - item.start;
             if item.restart {
-                job.tails[*tail].reset();
+                job.tails[*tail].iter_mut().for_each(RowMean::reset);
                 if *tail == 0 {
                     job.control.reset();
                 }
@@ -238,7 +263,7 @@ impl Jobs {
     }
 
     /// Takes in attention rows of one layer for an item.
-    pub(super) fn add_rows_read(&mut self, item: &StepItem, heads: &[usize], rows: &[f32]) {
+    pub(super) fn add_rows_read(&mut self, item: &StepItem, heads: &[usize], rows: &AttentionRows) {
         if let Work::Read { job, tail } = &self.work[&item.seq] {
             let job = self.rows.get_mut(job).expect("a reader's job is in flight: this is a bug");
             job.add(*tail, item, heads, rows);

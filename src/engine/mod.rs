@@ -111,8 +111,39 @@ pub struct RowsRequest {
 pub struct Tail {
     /// Its tokens.
     pub tokens: Vec<TokenId>,
-    /// How many of its last tokens are read positions, at least 1: their rows are averaged.
-    pub reads: usize,
+    /// What is read of it: at least one.
+    pub reads: Vec<TailRead>,
+}
+
+/// Some tokens of a tail, whose attention rows are averaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TailRead {
+    /// Which tokens, counted from the tail's first; at least one.
+    pub tokens: Span,
+    /// What each row is normalised over before the average.
+    pub over: Over,
+}
+
+/// What an attention row is normalised over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The candidate tokens: restricted rows, which sum to 1.
+    Candidates,
+    /// All tokens the read position sees, as the model's own softmax: the row's part on the candidates, which sums to
+    /// their share of the attention.
+    Visible,
+}
+
+impl Tail {
+    /// A tail whose last `reads` tokens are read, restricted to the candidates.
+    ///
+    /// # Panics
+    /// When the tail has fewer tokens: a bug in the caller.
+    #[must_use]
+    pub fn read_last(tokens: Vec<TokenId>, reads: usize) -> Self {
+        let over_last = Span::new(tokens.len() - reads, tokens.len());
+        Self { tokens, reads: vec![TailRead { tokens: over_last, over: Over::Candidates }] }
+    }
 }
 
 /// What was read.
@@ -120,8 +151,8 @@ pub struct Tail {
 pub struct RowsOutput {
     /// The control's rows, `[heads, candidate tokens]`, where asked for.
     pub control: Option<Rows>,
-    /// Each tail's rows, averaged over its read positions.
-    pub tails: Vec<Rows>,
+    /// Per tail, the rows of each of its reads.
+    pub tails: Vec<Vec<Rows>>,
     /// Tokens of the first tail's input whose KV was found in the prefix cache. What the other tails share with the first
     /// is not counted.
     pub cached_tokens: usize,

@@ -6,11 +6,10 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use super::jobs::Jobs;
+use super::jobs::{Jobs, Reading};
 use crate::{
-    ids::{HeadRef, Span},
     model::{Batch, BatchItem, Captured, Decoder, Output},
-    ops::{Cpu, KvStore, RowQuery},
+    ops::{AttentionRows, Cpu, KvStore, RowQuery},
     sched::{StepItem, StepPlan},
 };
 
@@ -19,8 +18,8 @@ use crate::{
 pub(super) struct ItemResult {
     /// `[vocab]`, where wanted.
     pub(super) logits: Option<Vec<f32>>,
-    /// Per layer with wanted heads: indices of the heads, and rows `[reads][heads][candidates]`.
-    pub(super) rows: Vec<(Vec<usize>, Vec<f32>)>,
+    /// Per layer with wanted heads: indices of the heads, and their rows, `[reads][heads]`.
+    pub(super) rows: Vec<(Vec<usize>, AttentionRows)>,
 }
 
 /// The device's side of the engine.
@@ -71,24 +70,24 @@ impl Device {
         }
         for captured in out.captured {
             let item = &items[captured.item];
-            let (heads, candidates) = jobs.reading(item.seq).ok_or("rows of a sequence that reads none")?;
-            let rows = self.rows(&captured, item, heads, candidates)?;
+            let reading = jobs.reading(item).ok_or("rows of a sequence that reads none")?;
+            let rows = self.rows(&captured, item, &reading)?;
             results[captured.item].rows.push((captured.heads, rows));
         }
         Ok(results)
     }
 
-    fn rows(
-        &self,
-        c: &Captured,
-        item: &StepItem,
-        heads: &[HeadRef],
-        candidates: &[Span],
-    ) -> Result<Vec<f32>, String> {
+    fn rows(&self, c: &Captured, item: &StepItem, reading: &Reading<'_>) -> Result<AttentionRows, String> {
         let spec = self.decoder.spec();
         let group = spec.n_heads / spec.n_kv_heads;
-        let kv_heads: Vec<usize> = c.heads.iter().map(|&h| usize::from(heads[h].head) / group).collect();
-        let query = RowQuery { kv_heads: &kv_heads, table: &item.table, candidates };
+        let kv_heads: Vec<usize> =
+            c.heads.iter().map(|&h| usize::from(reading.heads[h].head) / group).collect();
+        let query = RowQuery {
+            kv_heads: &kv_heads,
+            table: &item.table,
+            candidates: reading.candidates,
+            visible: reading.visible.as_deref(),
+        };
         self.kv.attention_rows(&self.cpu, c.layer, &c.queries, &query).map_err(|e| e.to_string())
     }
 }

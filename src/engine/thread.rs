@@ -163,7 +163,8 @@ impl Engine {
         let mut sequences = Vec::new();
         for tail in &request.tails {
             let id = self.jobs.next_id();
-            let first_read = prefix + tail.tokens.len() - tail.reads;
+            let reads = tail.reads.iter().map(|read| read.tokens.start);
+            let first_read = prefix + reads.min().expect("a tail is read somewhere: this is a bug");
             let first = sequences.first().copied();
             let sequence = NewSequence {
                 id,

@@ -9,7 +9,7 @@ use half::f16;
 
 use super::{
     OpError,
-    attn_rows::{RowQuery, read_rows},
+    attn_rows::{AttentionRows, RowQuery, read_rows},
     cpu::{
         Cpu,
         attention::{AttentionItem, KvFloat, KvNumber, PageLayout, Pages, attention},
@@ -195,21 +195,26 @@ impl KvStore {
         Ok(())
     }
 
-    /// Attention rows restricted to candidate positions, `[n_reads][heads][n_candidates]`: see [`super::attn_rows`].
+    /// Attention rows restricted to candidate positions, and shares where wanted: see [`super::attn_rows`].
     ///
     /// # Errors
-    /// When the candidates reach past the table, or the table names a block outside the pool.
+    /// When the candidates or what a read sees reach past the table, the table names a block outside the pool, or `q`
+    /// has another shape.
     pub fn attention_rows(
         &self,
         cpu: &Cpu,
         layer: usize,
         q: &[f32],
         query: &RowQuery<'_>,
-    ) -> Result<Vec<f32>, OpError> {
+    ) -> Result<AttentionRows, OpError> {
         let op = "attention rows";
-        let end = query.candidates.iter().map(|s| s.end).max().unwrap_or(0);
+        let seen = query.visible.unwrap_or_default().iter().copied();
+        let end = query.candidates.iter().map(|s| s.end).chain(seen).max().unwrap_or(0);
         self.check_table(op, query.table, end)?;
         let width = query.kv_heads.len() * self.layout.head_dim;
+        if let Some(visible) = query.visible.filter(|v| v.len() * width != q.len()) {
+            return Err(OpError::Shape { op, found: q.len(), expected: visible.len() * width });
+        }
         if !q.len().is_multiple_of(width.max(1)) {
             return Err(OpError::Shape {
                 op,

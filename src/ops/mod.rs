@@ -13,7 +13,7 @@ pub mod reference;
 pub mod rope;
 
 pub use activations::{Activations, Keep};
-pub use attn_rows::RowQuery;
+pub use attn_rows::{AttentionRows, RowQuery};
 pub use cpu::{
     Cpu,
     attention::{AttentionItem, KvFloat, PageLayout},

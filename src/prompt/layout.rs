@@ -42,6 +42,8 @@ pub struct ScoringPrompt {
     /// Tokens of each query's tail, in the order of the queries; none is empty. The input of query `q` is
     /// `prefix ++ tails[q]`, and its last position is `pq`.
     pub tails: Vec<Vec<TokenId>>,
+    /// How many of each tail's last tokens are the query suffix and not the query.
+    pub suffix_len: usize,
     /// Where the chunks lie, in order; spans are disjoint and ascending.
     pub chunks: Vec<ChunkSpan>,
 }
@@ -113,6 +115,7 @@ pub fn layout(
         return Err(LayoutError::EmptyPrefix);
     }
     let suffix = encode(encoder, prompt.suffix(pieces), Specials::Parse, || "query suffix".to_owned())?.ids;
+    let suffix_len = suffix.len();
     let mut tails = Vec::with_capacity(queries.len());
     for (number, query) in (1..).zip(queries) {
         let mut tail =
@@ -123,7 +126,7 @@ pub fn layout(
         }
         tails.push(tail);
     }
-    Ok(ScoringPrompt { prefix, tails, chunks: spans })
+    Ok(ScoringPrompt { prefix, tails, suffix_len, chunks: spans })
 }
 
 /// The template's opening and the instruction.

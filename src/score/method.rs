@@ -20,7 +20,7 @@ pub struct UnknownWord {
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $kind:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
         pub enum $name {
             $($(#[$variant_doc])* #[serde(rename = $word)] $variant,)+
         }
@@ -30,24 +30,26 @@ macro_rules! words {
             pub const ALL: &[Self] = &[$(Self::$variant),+];
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(match self { $(Self::$variant => $word),+ })
             }
         }
 
-        impl FromStr for $name {
-            type Err = UnknownWord;
+        impl std::str::FromStr for $name {
+            type Err = $crate::score::UnknownWord;
 
-            fn from_str(s: &str) -> Result<Self, UnknownWord> {
+            fn from_str(s: &str) -> Result<Self, Self::Err> {
                 match s {
                     $($word => Ok(Self::$variant),)+
-                    _ => Err(UnknownWord { kind: $kind, found: s.to_owned(), allowed: &[$($word),+] }),
+                    _ => Err($crate::score::UnknownWord { kind: $kind, found: s.to_owned(), allowed: &[$($word),+] }),
                 }
             }
         }
     };
 }
+
+pub(crate) use words;
 
 words! {
     /// What is computed from a chunk's responses, per head.

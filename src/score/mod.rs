@@ -33,6 +33,7 @@ mod statistic;
 #[cfg(test)]
 mod twin;
 
+pub(crate) use method::words;
 pub use method::{Control, Method, Read, Statistic, UnknownWord};
 pub use rank::rank;
 pub use rows::{Rows, RowsError};

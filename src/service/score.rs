@@ -276,7 +276,7 @@ impl ServedModel {
         };
         let request = RowsRequest {
             prefix: prompt.prefix.clone(),
-            tails: prompt.tails.iter().map(|t| Tail { tokens: t.clone(), reads: reads(t) }).collect(),
+            tails: prompt.tails.iter().map(|t| Tail::read_last(t.clone(), reads(t))).collect(),
             control: method.control == Control::QueryFree,
             heads: heads.clone(),
             candidates: prompt.chunks.iter().map(|c| c.span).filter(|s| !s.is_empty()).collect(),
@@ -317,11 +317,11 @@ fn answer(job: &ScoreJob, plan: Plan, output: Option<RowsOutput>) -> Result<Scor
         usage.shared_tokens = usage.prompt_tokens.saturating_sub(usage.cached_tokens + usage.computed_tokens);
         let control = match method.control {
             Control::QueryFree => output.control.as_ref(),
-            Control::NullQuery => output.tails.last(),
+            Control::NullQuery => output.tails.last().map(|reads| &reads[0]),
             Control::None => None,
         };
         let tails = output.tails.iter().take(job.queries.len());
-        tails.map(|conditioned| assemble(conditioned, control)).collect::<Result<_, _>>()?
+        tails.map(|reads| assemble(&reads[0], control)).collect::<Result<_, _>>()?
     } else {
         usage = ScoreUsage::default();
         let zero = zero_rows(&heads);

@@ -77,7 +77,7 @@ pub fn rows_request(seed: u32, tails: &[(usize, usize)], control: bool) -> RowsR
         prefix: tokens(90, seed),
         tails: (1..)
             .zip(tails)
-            .map(|(i, &(len, reads))| Tail { tokens: tokens(len, seed + 1000 * i), reads })
+            .map(|(i, &(len, reads))| Tail::read_last(tokens(len, seed + 1000 * i), reads))
             .collect(),
         control,
         heads: heads(&["L0H5", "L1H0", "L1H3"]),
@@ -104,7 +104,7 @@ pub fn rows(engine: &EngineHandle, request: &RowsRequest) -> Result<RowsOutput, 
 
 /// The numbers of an answer, without timings and counts.
 pub fn numbers(output: &RowsOutput) -> Vec<Vec<u64>> {
-    let all = output.control.iter().chain(&output.tails);
+    let all = output.control.iter().chain(output.tails.iter().flatten());
     all.map(|rows| (0..rows.n_heads()).flat_map(|h| rows.row(h).iter().map(|v| v.to_bits())).collect())
         .collect()
 }
