@@ -157,24 +157,32 @@ fn cross_validation_is_that_of_its_slow_twin() {
         }
     }
     let curve = cross_validate(&questions, &plan).unwrap();
+    let error = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / 23.0;
+        (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 22.0 / 23.0).sqrt()
+    };
+    let of = |k: usize| held.iter().map(|h| (h[0][k] + h[1][k]) / 2.0).collect::<Vec<f64>>();
+    let best = (0..4).rfind(|&i| curve.auroc.iter().all(|&a| a <= curve.auroc[i])).unwrap();
     for k in 0..4 {
-        let per_question: Vec<f64> = held.iter().map(|h| (h[0][k] + h[1][k]) / 2.0).collect();
-        let mean = per_question.iter().sum::<f64>() / 23.0;
-        let variance = per_question.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 22.0;
-        assert!((curve.auroc[k] - mean).abs() < 1e-12);
-        assert!((curve.standard_error[k] - (variance / 23.0).sqrt()).abs() < 1e-12);
+        assert!((curve.auroc[k] - of(k).iter().sum::<f64>() / 23.0).abs() < 1e-12);
+        assert!((curve.standard_error[k] - error(&of(k))).abs() < 1e-12);
+        let shortfall: Vec<f64> = of(best).iter().zip(of(k)).map(|(b, a)| b - a).collect();
+        assert!((curve.shortfall_error[k] - error(&shortfall)).abs() < 1e-12);
     }
 }
 
 #[test]
 fn the_smallest_set_within_one_standard_error_is_taken() {
-    let k = |auroc: &[f64], standard_error: &[f64]| {
-        Curve { auroc: auroc.to_vec(), standard_error: standard_error.to_vec() }.k()
+    let k = |auroc: &[f64], shortfall_error: &[f64]| {
+        let (auroc, shortfall_error) = (auroc.to_vec(), shortfall_error.to_vec());
+        // as large as can be: it has no say
+        Curve { standard_error: vec![1.0; auroc.len()], auroc, shortfall_error }.k()
     };
-    assert_eq!(k(&[0.70, 0.78, 0.80, 0.79], &[0.09, 0.09, 0.03, 0.09]), 2);
-    assert_eq!(k(&[0.70, 0.78, 0.80, 0.79], &[0.09, 0.09, 0.01, 0.09]), 3);
-    assert_eq!(k(&[0.70, 0.78, 0.80, 0.79], &[0.0, 0.0, 0.15, 0.0]), 1);
+    assert_eq!(k(&[0.70, 0.78, 0.80, 0.79], &[0.09, 0.03, 0.0, 0.09]), 2);
+    assert_eq!(k(&[0.70, 0.78, 0.80, 0.79], &[0.09, 0.01, 0.0, 0.09]), 3);
+    assert_eq!(k(&[0.70, 0.78, 0.80, 0.79], &[0.11, 0.0, 0.0, 0.0]), 1);
     assert_eq!(k(&[0.75, 0.75], &[0.0, 0.0]), 1);
+    assert_eq!(k(&[0.6, 0.7], &[0.05, 0.0]), 2);
 }
 
 #[test]

@@ -12,18 +12,27 @@ pub struct Curve {
     pub auroc: Vec<f64>,
     /// Standard error of `auroc`: deviation over questions by the root of their number. 0 for one question.
     pub standard_error: Vec<f64>,
+    /// Standard error of how far each k falls short of the best one, on the same questions.
+    pub shortfall_error: Vec<f64>,
 }
 
 impl Curve {
     /// The number of heads by the one-standard-error rule (Breiman et al. 1984; Hastie et al. 2009, §7.10): the smallest k
-    /// whose AUROC is at least that of the best k less the best k's standard error. More heads than that have not shown
-    /// that they help, and each costs depth or time.
+    /// that falls short of the best by at most one standard error. More heads than that have not shown that they help, and
+    /// each costs depth or time. The error is that of the *shortfall*, question by question, not of the best AUROC as in
+    /// the sources: all k are measured on the same questions, and how these differ in difficulty says nothing about k.
+    /// (In simulations with planted heads the sources' rule stops too early, and fresh questions rank worse for it.)
     #[must_use]
     pub fn k(&self) -> usize {
-        let best = (0..self.auroc.len()).fold(0, |b, i| if self.auroc[i] > self.auroc[b] { i } else { b });
-        let enough = self.auroc[best] - self.standard_error[best];
-        1 + self.auroc.iter().position(|&auroc| auroc >= enough).unwrap_or(best)
+        let best = best(&self.auroc);
+        let close = |i: &usize| self.auroc[best] - self.auroc[*i] <= self.shortfall_error[*i];
+        1 + (0..best).find(close).unwrap_or(best)
     }
+}
+
+/// Index of the highest value, the first among equals.
+fn best(values: &[f64]) -> usize {
+    (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
 }
 
 /// Cross-validates forward selection for k = 1 to `k_max` (fewer when there are fewer heads): the questions are cut into
@@ -56,10 +65,12 @@ pub(super) fn curve(table: &Table<'_>, part: &[usize], plan: &Plan) -> Curve {
     for (q, aurocs) in held_out {
         sums[q].iter_mut().zip(aurocs).for_each(|(sum, auroc)| *sum += auroc);
     }
-    let of = |k: usize| part.iter().map(move |&q| (q, k)).map(|(q, k)| sums[q][k] / plan.repeats as f64);
-    let moments: Vec<(f64, f64)> = (0..k_max).map(|k| mean_and_error(&of(k).collect::<Vec<_>>())).collect();
-    let (auroc, standard_error) = moments.into_iter().unzip();
-    Curve { auroc, standard_error }
+    let of = |k: usize| part.iter().map(|&q| sums[q][k] / plan.repeats as f64).collect::<Vec<f64>>();
+    let (auroc, standard_error): (Vec<f64>, Vec<f64>) = (0..k_max).map(|k| mean_and_error(&of(k))).unzip();
+    let reference = of(best(&auroc));
+    let shortfall = |k: usize| of(k).iter().zip(&reference).map(|(a, b)| b - a).collect::<Vec<f64>>();
+    let shortfall_error = (0..k_max).map(|k| mean_and_error(&shortfall(k)).1).collect();
+    Curve { auroc, standard_error, shortfall_error }
 }
 
 fn mean_and_error(values: &[f64]) -> (f64, f64) {
