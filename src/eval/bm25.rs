@@ -5,26 +5,50 @@
 
 use bm25::{Embedder, EmbedderBuilder, Language, Scorer};
 
-/// BM25 of each text for the query, `[texts]`, finite and at least 0, higher = more relevant.
+use super::metrics::ranking;
+
+/// Texts to be ranked by BM25.
 ///
 /// `Σ over query words w of ln(1 + (N − n_w + ½)/(n_w + ½)) · f_w (k1 + 1) / (f_w + k1 (1 − b + b · l/l̄))`, k1 = 1.2,
 /// b = 0.75: `f_w` occurrences of w in the text, `l` words of the text, `l̄` their mean over the texts, `n_w` of the
 /// `N` texts hold w (Robertson and Zaragoza 2009; this idf, never negative, is Lucene's). A word the query repeats
 /// counts as often. Words are lowercase English stems, stop words and punctuation left out.
 ///
-/// The statistics are those of `texts` alone: what a server sees that gets one question's chunks and no collection.
-/// Texts without a word of the query get 0; so do all texts when the query is empty or only stop words.
-#[must_use]
-pub fn bm25_scores(query: &str, texts: &[String]) -> Vec<f64> {
-    let corpus: Vec<&str> = texts.iter().map(String::as_str).collect();
+/// The statistics are those of these texts alone: one question's chunks are what a server sees, a collection is what a
+/// retriever has.
+pub struct Bm25 {
     // words are told apart by 64-bit hashes: with the crate's default of 32, unlike words can meet
-    let embedder: Embedder<u64> = EmbedderBuilder::with_fit_to_corpus(Language::English, &corpus).build();
-    let mut scorer = Scorer::new();
-    for (i, text) in corpus.iter().enumerate() {
-        scorer.upsert(&i, embedder.embed(text));
+    embedder: Embedder<u64>,
+    scorer: Scorer<usize, u64>,
+    n: usize,
+}
+
+impl Bm25 {
+    /// Counts the words of `texts`.
+    #[must_use]
+    pub fn new(texts: &[String]) -> Self {
+        let corpus: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let embedder: Embedder<u64> = EmbedderBuilder::with_fit_to_corpus(Language::English, &corpus).build();
+        let mut scorer = Scorer::new();
+        for (i, text) in corpus.iter().enumerate() {
+            scorer.upsert(&i, embedder.embed(text));
+        }
+        Self { embedder, scorer, n: texts.len() }
     }
-    let query = embedder.embed(query);
-    (0..texts.len()).map(|i| scorer.score(&i, &query).map_or(0.0, f64::from)).collect()
+
+    /// The score of each text for the query, `[texts]`, finite and at least 0, higher = more relevant. Texts without a
+    /// word of the query get 0; so do all texts when the query is empty or only stop words.
+    #[must_use]
+    pub fn scores(&self, query: &str) -> Vec<f64> {
+        let query = self.embedder.embed(query);
+        (0..self.n).map(|i| self.scorer.score(&i, &query).map_or(0.0, f64::from)).collect()
+    }
+
+    /// Indices of the texts, best first; ties keep their order.
+    #[must_use]
+    pub fn ranking(&self, query: &str) -> Vec<usize> {
+        ranking(&self.scores(query))
+    }
 }
 
 #[cfg(test)]
@@ -34,7 +58,7 @@ mod tests {
     use super::*;
 
     fn scores(query: &str, texts: &[&str]) -> Vec<f64> {
-        bm25_scores(query, &texts.iter().map(|&t| t.to_owned()).collect::<Vec<_>>())
+        Bm25::new(&texts.iter().map(|&t| t.to_owned()).collect::<Vec<_>>()).scores(query)
     }
 
     #[test]
@@ -67,6 +91,12 @@ mod tests {
     }
 
     #[test]
+    fn texts_are_ranked_best_first_and_ties_keep_their_order() {
+        let texts = ["none", "a red sea", "nothing", "red red sea"].map(str::to_owned);
+        assert_eq!(Bm25::new(&texts).ranking("red"), [3, 1, 0, 2]);
+    }
+
+    #[test]
     fn texts_that_share_no_word_get_nothing() {
         assert_eq!(scores("zebra", &["a lion", "a tiger", ""]), [0.0; 3]);
         let found = scores("zebra lion", &["the lion", "a tiger", "of the"]);
@@ -89,7 +119,7 @@ mod tests {
 
         #[test]
         fn any_text_has_a_finite_score(query in "\\PC{0,20}", texts in prop::collection::vec("\\PC{0,30}", 0..6)) {
-            let found = bm25_scores(&query, &texts);
+            let found = Bm25::new(&texts).scores(&query);
             prop_assert_eq!(found.len(), texts.len());
             prop_assert!(found.iter().all(|s| s.is_finite() && *s >= 0.0), "{:?}", found);
         }

@@ -12,5 +12,7 @@ pub mod bootstrap;
 mod draw;
 pub mod judged;
 pub mod metrics;
+pub mod observation;
+pub mod sample;
 pub mod select;
 pub mod stability;

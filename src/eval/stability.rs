@@ -157,7 +157,8 @@ fn best_first(values: &[f64]) -> Vec<usize> {
 }
 
 /// Pearson's correlation of the ranks, equal values sharing the mean of their ranks. `None` when a side is constant.
-fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
+#[must_use]
+pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (shared_ranks(a), shared_ranks(b));
     let middle = (a.len() as f64 - 1.0) / 2.0;
     let product =
