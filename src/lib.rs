@@ -13,6 +13,7 @@ pub mod model;
 pub mod ops;
 pub mod text;
 
+pub mod eval;
 pub mod kv;
 pub mod prompt;
 pub mod sched;

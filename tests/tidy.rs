@@ -18,6 +18,12 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     ("score", &["ids", "prompt"], PURE),
     ("prompt", &["ids"], PURE),
     ("sched", &["ids", "kv"], PURE),
+    // pure, but it draws samples with generators whose seed is passed in
+    (
+        "eval",
+        &["ids", "prompt", "score"],
+        &["candle", "tokio", "axum", "std::fs", "std::time", "std::net", "tokenizers", "hf_hub", "async fn"],
+    ),
     ("ops", &["ids"], &["tokio", "axum", "tokenizers", "hf_hub"]),
     // the card is plain data about a model, and the tokenizer's plain data lies in its weight file
     ("model", &["ids", "ops", "prompt", "score", "text"], &["tokio", "axum", "tokenizers::", "hf_hub"]),
