@@ -6,7 +6,9 @@ pub mod cli;
 pub mod http;
 
 pub mod hub;
+pub mod plot;
 pub mod service;
+pub mod study;
 
 pub mod engine;
 pub mod model;

@@ -6,11 +6,15 @@
 
 mod args;
 mod demo;
+mod eval;
 mod failure;
 mod highlight;
 mod load;
+mod localize;
 mod model;
 mod models;
+mod pictures;
+mod questions;
 mod score;
 mod serve;
 mod terminal;
@@ -30,6 +34,8 @@ Examples:
   qrae score request.json                    score the chunks of a file for its query
   qrae score --query 'Who?' chunks.jsonl     … of a file with one chunk per line
   qrae serve --api-key SECRET                the same over HTTP, and chats, on 127.0.0.1:8080
+  qrae localize hotpot.json --search         find the heads a model is scored with
+  qrae eval labelled.jsonl                   measure how well its scores rank
   qrae models list                           which models there are, and which are on this machine
 
 Every flag can also be set by the variable shown beside it. RUST_LOG=info says more about what happens.";
@@ -47,6 +53,8 @@ enum Command {
     Demo(demo::DemoArgs),
     Score(score::ScoreArgs),
     Serve(serve::ServeArgs),
+    Localize(localize::LocalizeArgs),
+    Eval(eval::EvalArgs),
     Models(models::ModelsArgs),
 }
 
@@ -58,6 +66,8 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Serve(args) => serve::run(args),
+        Command::Localize(args) => localize::run(&args),
+        Command::Eval(args) => eval::run(&args),
         Command::Models(args) => models::run(&args),
     });
     failure::report(outcome)

@@ -119,12 +119,8 @@ fn table(readings: &Readings<'_>, method: Method) -> Result<HeadTable, ScoreErro
         Control::NullQuery => Some(readings.null.of(method.read)),
     };
     let conditioned = readings.query.of(method.read);
-    let input = ScoreInput {
-        chunk_lens: readings.chunk_lens,
-        conditioned,
-        control,
-        statistic: method.statistic,
-    };
+    let input =
+        ScoreInput { chunk_lens: readings.chunk_lens, conditioned, control, statistic: method.statistic };
     let chunks = score(&input)?;
     let of_head = |h: usize| chunks.iter().map(move |chunk| chunk.heads[h]);
     Ok((0..conditioned.n_heads()).flat_map(of_head).map(|HeadScore { score, .. }| score as f32).collect())

@@ -1,6 +1,6 @@
 //! The three choices that make up a scoring method, and their names in files and requests.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 

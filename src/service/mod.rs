@@ -7,9 +7,11 @@ mod error;
 pub mod generate;
 mod heads;
 pub mod load;
+mod observe;
 pub mod score;
 
 pub use admission::{Admission, Permit};
 pub use error::ServiceError;
 pub use heads::HeadSets;
 pub use load::{LoadOptions, ServedModel};
+pub use observe::Observed;

@@ -67,6 +67,12 @@ pub struct Provenance {
     /// Area under the ROC curve on the inputs they were chosen on, in `[0, 1]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auroc: Option<f64>,
+    /// The same on inputs that had no part in the choice (nested cross-validation), in `[0, 1]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_out_auroc: Option<f64>,
+    /// Arithmetic they were found with: `int8` or `f32`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute: Option<String>,
     /// Anything else a reader should know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

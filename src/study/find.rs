@@ -1,0 +1,329 @@
+//! From observations to a head set: three criteria, how stable the choice is, and what it is worth.
+//!
+//! Knows no file and no model. Tests: `find/tests.rs`.
+
+use crate::{
+    eval::{
+        bootstrap::{Bootstrap, BootstrapError, Interval},
+        judged::{Judged, JudgedError},
+        metrics::auroc,
+        observation::methods,
+        select::{self, Curve, Plan, SelectError, cross_validate, search},
+        stability::{HeadValues, HeadValuesError, hoeffding},
+    },
+    ids::HeadRef,
+    score::{Method, words},
+};
+
+use super::folder::Record;
+
+words! {
+    /// What heads are chosen by.
+    Criterion, "criterion":
+    /// Attention of the last token to the tokens of the answer, averaged over inputs. The paper's choice; needs answers.
+    AnswerMass = "answer_mass",
+    /// Attention of the query's tokens to relevant chunks less that of the null query's (QRHead); needs labels.
+    QrHead = "qrhead",
+    /// The AUROC that heads reach together under a method, by greedy forward selection; needs labels.
+    Auroc = "auroc",
+}
+
+/// How to choose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FindOptions {
+    /// By what.
+    pub criterion: Criterion,
+    /// Number of heads; by default 2, or under [`Criterion::Auroc`] what cross-validation says.
+    pub k: Option<usize>,
+    /// The method the heads are chosen for, and whose AUROC is told.
+    pub method: Method,
+    /// Under [`Criterion::Auroc`]: choose the method too.
+    pub search: bool,
+    /// Of everything drawn.
+    pub seed: u64,
+}
+
+/// Why no heads can be chosen.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum FindError {
+    /// No input has what the criterion looks at.
+    #[error("none of {inputs} inputs has {lacks}, which criterion {criterion} needs; {}", criterion.advice())]
+    Nothing {
+        /// Inputs there are.
+        inputs: usize,
+        /// What they lack.
+        lacks: &'static str,
+        /// The criterion.
+        criterion: Criterion,
+    },
+    /// More heads than there are.
+    #[error("--k {k} is more than the {n_heads} heads of the model")]
+    TooMany {
+        /// Heads asked for.
+        k: usize,
+        /// Heads there are.
+        n_heads: usize,
+    },
+    /// Choosing by AUROC failed.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// Observations that do not belong together.
+    #[error(transparent)]
+    Judged(#[from] JudgedError),
+    /// Values that no statement can be made about.
+    #[error(transparent)]
+    Values(#[from] HeadValuesError),
+    /// No interval can be given.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+}
+
+impl Criterion {
+    /// What to do when no input has what the criterion needs.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::AnswerMass => {
+                "give questions whose answer stands in a chunk, or choose by --criterion auroc"
+            }
+            Self::QrHead | Self::Auroc => {
+                "give questions with relevant and other chunks, or choose by --criterion answer_mass"
+            }
+        }
+    }
+}
+
+/// One head's value under the criterion.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeadSpread {
+    /// The head.
+    pub head: HeadRef,
+    /// Mean over inputs, and its interval over resampled inputs.
+    pub value: Interval,
+    /// How often it is among the k best of resampled inputs, in `[0, 1]`.
+    pub top_frequency: f64,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Findings {
+    /// By what.
+    pub criterion: Criterion,
+    /// The method the heads are for.
+    pub method: Method,
+    /// The heads in the order they were chosen.
+    pub heads: Vec<HeadRef>,
+    /// Inputs that counted.
+    pub inputs: usize,
+    /// Mean value of each head, `[layers * heads]`: attention mass, retrieval score, or AUROC.
+    pub heat: Vec<f64>,
+    /// The best heads by that value, best first, at most [`TOLD`].
+    pub best: Vec<HeadSpread>,
+    /// Mean Spearman correlation of the heads' means over random halves of the inputs.
+    pub split_half: Option<f64>,
+    /// Largest error of any head's mean at 95 % confidence (Hoeffding, values in `[0, 1]`).
+    pub bound: f64,
+    /// Mean of the k-th head less that of the next.
+    pub gap: Option<f64>,
+    /// AUROC of the chosen set on the inputs it was chosen on, where they have labels.
+    pub auroc: Option<Interval>,
+    /// The same on inputs left out of the choice (nested cross-validation).
+    pub held_out: Option<Interval>,
+    /// How the held-out AUROC grows with the number of heads, where it was looked at.
+    pub curve: Option<Curve>,
+    /// Scores of relevant chunks and of others by the chosen set.
+    pub scores: (Vec<f64>, Vec<f64>),
+}
+
+/// How many heads are told about.
+pub const TOLD: usize = 16;
+
+/// Heads chosen by default where nothing else decides, as in the paper.
+const DEFAULT_K: usize = 2;
+
+/// Confidence of the Hoeffding bound is one minus this.
+const DELTA: f64 = 0.05;
+
+/// Random halves of the inputs that are compared.
+const HALVINGS: usize = 100;
+
+/// Chooses heads of a model with `n_heads` heads per layer.
+///
+/// # Errors
+/// When the inputs lack what the criterion needs, or `k` is more than there are heads.
+pub fn find(records: &[Record], n_heads: usize, options: &FindOptions) -> Result<Findings, FindError> {
+    let labelled: Vec<&Record> = records.iter().filter(|r| tells(r)).collect();
+    let values = values(records, options)?;
+    let usable = HeadValues::new(values.iter().map(|(_, v)| v.clone()).collect())?;
+    let (total, heat) = (usable.n_heads(), usable.means());
+    if let Some(k) = options.k.filter(|&k| k == 0 || k > total) {
+        return Err(FindError::TooMany { k, n_heads: total });
+    }
+    let chosen = match options.criterion {
+        Criterion::Auroc => by_auroc(&labelled, options)?,
+        _ => by_mean(&values, &heat, options)?,
+    };
+    let bootstrap = Bootstrap { seed: options.seed, ..Bootstrap::default() };
+    let (aurocs, scores) = judge(&labelled, chosen.method, &chosen.heads)?;
+    let named = |head: usize| HeadRef { layer: (head / n_heads) as u16, head: (head % n_heads) as u16 };
+    let k = chosen.heads.len();
+    let frequency = usable.top_frequency(k, bootstrap.resamples, options.seed);
+    let spread = |&head: &usize| -> Result<HeadSpread, FindError> {
+        let of_head: Vec<f64> = values.iter().map(|(_, v)| v[head]).collect();
+        let value = bootstrap.mean_interval(&of_head)?;
+        Ok(HeadSpread { head: named(head), value, top_frequency: frequency[head] })
+    };
+    Ok(Findings {
+        criterion: options.criterion,
+        heads: chosen.heads.iter().map(|&h| named(h)).collect(),
+        method: chosen.method,
+        inputs: usable.n_inputs(),
+        best: best_first(&heat).iter().take(TOLD).map(spread).collect::<Result<_, _>>()?,
+        split_half: usable.split_half(HALVINGS, options.seed),
+        bound: hoeffding(total, DELTA, usable.n_inputs()),
+        gap: usable.boundary_gap(k),
+        auroc: if aurocs.is_empty() { None } else { Some(bootstrap.mean_interval(&aurocs)?) },
+        held_out: match chosen.held_out {
+            HeldOut::Questions(q) if !q.is_empty() => Some(bootstrap.mean_interval(&q)?),
+            HeldOut::Questions(_) => None,
+            HeldOut::Known(interval) => Some(interval),
+        },
+        curve: chosen.curve,
+        heat,
+        scores,
+    })
+}
+
+/// Whether the labels tell chunks apart.
+fn tells(record: &Record) -> bool {
+    let relevant = |label: &u32| *label > 0;
+    record.labels.as_ref().is_some_and(|l| l.iter().any(relevant) && !l.iter().all(relevant))
+}
+
+/// Per usable input, with it, each head's value under the criterion.
+fn values<'a>(
+    records: &'a [Record],
+    options: &FindOptions,
+) -> Result<Vec<(&'a Record, Vec<f64>)>, FindError> {
+    let criterion = options.criterion;
+    let of = |record: &'a Record| -> Result<Option<Vec<f64>>, FindError> {
+        let seen = &record.observation;
+        Ok(match criterion {
+            Criterion::AnswerMass => {
+                seen.answer_mass.as_ref().map(|mass| mass.iter().map(|&m| f64::from(m)).collect())
+            }
+            Criterion::QrHead if tells(record) => {
+                let relevant: Vec<bool> = record.labels.iter().flatten().map(|&l| l > 0).collect();
+                let gold = |scores: &[f32]| {
+                    let gold = scores.iter().zip(&relevant).filter(|(_, relevant)| **relevant);
+                    gold.map(|(&s, _)| f64::from(s)).sum()
+                };
+                Some(seen.qr.chunks_exact(seen.n_chunks()).map(gold).collect())
+            }
+            Criterion::Auroc if tells(record) => {
+                let judged = record.judged(options.method)?;
+                let of_head = |head: usize| {
+                    let scores: Vec<f64> = judged.head(head).iter().map(|&s| f64::from(s)).collect();
+                    auroc(&scores, judged.labels()).expect("the labels tell chunks apart: this is a bug")
+                };
+                Some((0..judged.n_heads()).map(of_head).collect())
+            }
+            Criterion::QrHead | Criterion::Auroc => None,
+        })
+    };
+    let mut found = Vec::new();
+    for record in records {
+        if let Some(values) = of(record)? {
+            found.push((record, values));
+        }
+    }
+    if found.is_empty() {
+        let lacks = match criterion {
+            Criterion::AnswerMass => "its answer in a chunk",
+            Criterion::QrHead | Criterion::Auroc => "both relevant and other chunks",
+        };
+        return Err(FindError::Nothing { inputs: records.len(), lacks, criterion });
+    }
+    Ok(found)
+}
+
+fn best_first(values: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[b].total_cmp(&values[a]));
+    order
+}
+
+/// Heads, and what is known of their worth.
+struct Chosen {
+    heads: Vec<usize>,
+    method: Method,
+    held_out: HeldOut,
+    curve: Option<Curve>,
+}
+
+enum HeldOut {
+    /// AUROC per question that had no part in the choice it is measured with.
+    Questions(Vec<f64>),
+    Known(Interval),
+}
+
+/// The k heads with the highest mean. Held out is each labelled input in turn: the others choose, it measures.
+fn by_mean(values: &[(&Record, Vec<f64>)], heat: &[f64], options: &FindOptions) -> Result<Chosen, FindError> {
+    let k = options.k.unwrap_or(DEFAULT_K).min(heat.len());
+    let top = |heat: &[f64]| -> Vec<usize> { best_first(heat).into_iter().take(k).collect() };
+    let n = values.len() as f64;
+    let mut aurocs = Vec::new();
+    for (record, own) in values.iter().filter(|(record, _)| n > 1.0 && tells(record)) {
+        let without: Vec<f64> = heat.iter().zip(own).map(|(mean, own)| mean - own / n).collect();
+        let judged = record.judged(options.method)?;
+        aurocs.extend(auroc(&judged.set_score(&top(&without))?, judged.labels()));
+    }
+    let held_out = HeldOut::Questions(aurocs);
+    Ok(Chosen { heads: top(heat), method: options.method, held_out, curve: None })
+}
+
+/// Heads that rank best together: of one method, or of the best method of all.
+fn by_auroc(labelled: &[&Record], options: &FindOptions) -> Result<Chosen, FindError> {
+    let of = |method: Method| -> Result<(Method, Vec<Judged>), JudgedError> {
+        Ok((method, labelled.iter().map(|r| r.judged(method)).collect::<Result<_, _>>()?))
+    };
+    let plan = Plan { seed: options.seed, ..Plan::default() };
+    let plan = Plan { k_max: options.k.unwrap_or(plan.k_max), ..plan };
+    if let Some(k) = options.k.filter(|_| !options.search) {
+        let (method, questions) = of(options.method)?;
+        let curve = cross_validate(&questions, &plan)?;
+        let (mean, error) = (curve.auroc[curve.auroc.len() - 1], curve.standard_error[curve.auroc.len() - 1]);
+        let known = Interval { mean, low: mean - TWO_SIDED * error, high: mean + TWO_SIDED * error };
+        let heads = select::forward(&questions, plan.pool.max(k), k)?.iter().map(|s| s.head).collect();
+        return Ok(Chosen { heads, method, held_out: HeldOut::Known(known), curve: Some(curve) });
+    }
+    let searched = if options.search { methods().collect() } else { vec![options.method] };
+    let judged = searched.into_iter().map(of).collect::<Result<Vec<_>, _>>()?;
+    let found = search(&judged, &plan)?;
+    let at = judged.iter().position(|(m, _)| *m == found.choice.method);
+    Ok(Chosen {
+        heads: found.choice.heads(),
+        method: found.choice.method,
+        held_out: HeldOut::Questions(found.nested.per_question.iter().copied().flatten().collect()),
+        curve: at.map(|at| found.curves[at].clone()),
+    })
+}
+
+/// Half the width of a 95 % interval in standard errors.
+const TWO_SIDED: f64 = 1.96;
+
+/// AUROC of a set per question, and the scores it gives to relevant and to other chunks.
+type Judgement = (Vec<f64>, (Vec<f64>, Vec<f64>));
+
+fn judge(labelled: &[&Record], method: Method, heads: &[usize]) -> Result<Judgement, FindError> {
+    let (mut aurocs, mut relevant, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for record in labelled {
+        let judged = record.judged(method)?;
+        let scores = judged.set_score(heads)?;
+        aurocs.extend(auroc(&scores, judged.labels()));
+        for (score, &label) in scores.into_iter().zip(judged.labels()) {
+            if label > 0 { relevant.push(score) } else { others.push(score) }
+        }
+    }
+    Ok((aurocs, (relevant, others)))
+}
