@@ -140,7 +140,7 @@ impl Bars {
             lines.put(&pad(&bar.label, label_wide), strong);
             lines.put(" ", PLAIN);
             let share = finite(bar.value).map_or(0.0, |v| range.place(v));
-            lines.put(&terminal::bar(share, bar_wide), front(if bar.highlight { STRONG } else { PALE }));
+            lines.put(&terminal::bar(share, bar_wide), front(if bar.highlight { STRONG } else { AXIS }));
             lines.row(&format!(" {value}"), strong);
         }
         let ends =

@@ -27,11 +27,23 @@ impl Colour {
         (16..=255).min_by_key(distance).unwrap_or(16)
     }
 
-    /// Whether black is easier to read on it than white, by its luma (Rec. 601 weights).
-    pub(super) fn is_light(self) -> bool {
-        let [r, g, b] = self.rgb.map(f64::from);
-        0.299 * r + 0.587 * g + 0.114 * b > 140.0
+    /// For letters and bars of a terminal, whose background may be black or white: not too dark for black.
+    pub(super) fn brighter(self) -> Self {
+        const WHITE_PART: f64 = 0.25;
+        let mix = |c: u8| (f64::from(c) + (255.0 - f64::from(c)) * WHITE_PART) as u8;
+        if luma(self.rgb) < 110.0 { Self { rgb: self.rgb.map(mix), ..self } } else { self }
     }
+}
+
+/// How bright a colour is, 0 to 255 (weights of Rec. 601).
+fn luma(rgb: [u8; 3]) -> f64 {
+    let [r, g, b] = rgb.map(f64::from);
+    0.299 * r + 0.587 * g + 0.114 * b
+}
+
+/// Whether black is easier to read than white on a terminal's colour.
+pub(super) fn is_light(index: u8) -> bool {
+    luma(palette(index)) > 120.0
 }
 
 /// What a terminal shows for a colour number from 16: a cube of 6 x 6 x 6, then greys.
@@ -104,6 +116,16 @@ pub(super) fn heat(share: f64) -> Colour {
     Colour::new(mix(0), mix(1), mix(2))
 }
 
+/// The colours of the heat scale in terminals, of equal shares of it. The nearest ones of 256 would not do: among the dark
+/// ones lightness would fall where values rise.
+const HEAT_TERMINAL: [u8; 9] = [17, 18, 19, 24, 30, 36, 78, 185, 227];
+
+/// The terminal's colour of a share of the way from the lowest value (0) to the highest (1).
+pub(super) fn heat_terminal(share: f64) -> u8 {
+    let n = HEAT_TERMINAL.len();
+    HEAT_TERMINAL[((share.clamp(0.0, 1.0) * n as f64) as usize).min(n - 1)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,11 +160,25 @@ mod tests {
     }
 
     #[test]
+    fn the_terminals_heat_scale_rises_in_lightness() {
+        let lightness = HEAT_TERMINAL.map(|index| {
+            let [r, g, b] = palette(index);
+            oklab(Colour::new(r, g, b))[0]
+        });
+        assert!(lightness.windows(2).all(|pair| pair[1] - pair[0] > 0.05), "{lightness:?}");
+        assert_eq!(
+            [heat_terminal(0.0), heat_terminal(0.5), heat_terminal(1.0), heat_terminal(9.0)],
+            [17, 30, 227, 227]
+        );
+    }
+
+    #[test]
     fn terminals_get_their_nearest_colour() {
         assert_eq!(Colour::new(0, 0, 0).terminal(), 16);
         assert_eq!(WHITE.terminal(), 231);
         assert_eq!(Colour::new(250, 5, 0).terminal(), 196);
         assert_eq!(Colour::new(128, 128, 128).terminal(), 244);
-        assert!(WHITE.is_light() && !heat(0.0).is_light() && heat(1.0).is_light());
+        assert!(is_light(231) && !is_light(heat_terminal(0.0)) && is_light(heat_terminal(1.0)));
+        assert_eq!([WHITE.brighter(), Colour::new(0, 0, 0).brighter()], [WHITE, Colour::new(63, 63, 63)]);
     }
 }

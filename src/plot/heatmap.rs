@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use super::{
     Picture,
     axis::{self, BELOW, Linear, thinned},
-    colour::{AXIS, CHOSEN, Colour, INK, MUTED, NO_DATA, WHITE, heat},
+    colour::{AXIS, CHOSEN, INK, MUTED, NO_DATA, WHITE, heat, heat_terminal},
     font,
     page::{Page, nothing},
     scene::{Anchor, Area, Look, NAME, Scene, TICK},
     terminal::{BOLD, DIM, Lines, PLAIN, columns, on, pad_left},
-    words::{finite, number},
+    words::{as_exact, finite, number},
 };
 use crate::ids::HeadRef;
 
@@ -39,6 +39,8 @@ const LARGE: f64 = 28.0;
 const NARROWEST: f64 = 60.0;
 const BAR_HEIGHT: f64 = 130.0;
 const BAR_WIDTH: f64 = 14.0;
+/// Cells reach this far under the next ones, or viewers show white seams.
+const UNDER: f64 = 2.0;
 /// Line height of the marked heads' names.
 const LABEL_LINE: f64 = 15.0;
 /// From the map to the names.
@@ -166,8 +168,6 @@ impl Picture for Heatmap {
 /// Drawing.
 impl Heatmap {
     fn draw_cells(&self, scene: &mut Scene, map: Area, cell: (f64, f64), range: &Linear) {
-        // cells reach a little under the next ones, or viewers show white seams
-        const UNDER: f64 = 0.4;
         for layer in (0..self.n_layers()).rev() {
             for head in 0..self.n_heads {
                 let x0 = map.x0 + cell.0 * head as f64;
@@ -230,10 +230,11 @@ struct Name {
 
 impl Names {
     fn of(map: &Heatmap, marked: &[HeadRef], height: f64) -> Self {
+        let highest = map.range().map_or(0.0, |r| r.high);
         let name = |h: &HeadRef| Name {
             layer: h.layer,
             head: h.to_string(),
-            value: map.value_of(*h).map_or("no value".to_owned(), number),
+            value: map.value_of(*h).map_or("no value".to_owned(), |v| as_exact(v, highest)),
         };
         let names: Vec<Name> = marked.iter().map(name).collect();
         let widest = |text: fn(&Name) -> &str, look: Look| {
@@ -295,7 +296,7 @@ fn draw_bar(scene: &mut Scene, bar: Area, range: &Linear, name: &str) {
     const STEPS: u32 = 100;
     for step in 0..STEPS {
         let [from, to] = [step, step + 1].map(|s| f64::from(s) / f64::from(STEPS));
-        let y1 = (bar.y(from) + 0.4).min(bar.y1);
+        let y1 = (bar.y(from) + UNDER).min(bar.y1);
         scene.rect(Area { y0: bar.y(to), y1, ..bar }, heat((from + to) / 2.0));
     }
     scene.frame(bar, 0.8, AXIS);
@@ -359,7 +360,7 @@ impl Heatmap {
 /// One cell of `wide` columns: its colour, or a shade where there are none.
 fn write_cell(lines: &mut Lines, share: Option<f64>, marked: bool, wide: usize) {
     const SHADES: [&str; 5] = [" ", "░", "▒", "▓", "█"];
-    let colour: Colour = share.map_or(NO_DATA, heat);
+    let colour = share.map_or(NO_DATA.terminal(), heat_terminal);
     let shade = share.map_or("·", |s| SHADES[(s * 5.0).min(4.0) as usize]);
     match (marked, lines.colour()) {
         (true, true) => lines.put(if wide == 2 { "◆ " } else { "◆" }, on(colour)),
@@ -372,7 +373,7 @@ fn write_cell(lines: &mut Lines, share: Option<f64>, marked: bool, wide: usize) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::scene::Shape;
+    use crate::plot::{colour::Colour, scene::Shape};
 
     fn head(layer: u16, head: u16) -> HeadRef {
         HeadRef { layer, head }
@@ -389,7 +390,7 @@ mod tests {
         let shapes = map.scene().shapes.into_iter();
         let rects =
             shapes.filter_map(|s| if let Shape::Rect { area, fill } = s { Some((area, fill)) } else { None });
-        let near = |size: f64, cell: f64| size > cell - 0.01 && size < cell + 0.5;
+        let near = |size: f64, cell: f64| size > cell - 0.01 && size < cell + UNDER + 0.01;
         rects.filter(|(a, _)| near(a.width(), wide) && near(a.height(), high)).collect()
     }
 
@@ -453,7 +454,7 @@ mod tests {
         assert!(shown.starts_with("T\n  0\n2 ▒▒\n1 ◆◆··\n0\n"), "{shown}");
         assert!(shown.contains("◆ chosen: L1H0 1.00"), "{shown}");
         let coloured = map.terminal(40, true);
-        assert!(coloured.contains(&format!("48;5;{}m◆ ", heat(1.0).terminal())), "{coloured:?}");
+        assert!(coloured.contains(&format!("48;5;{}m◆ ", heat_terminal(1.0))), "{coloured:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use console::measure_text_width;
 
 use super::{
-    colour::Colour,
+    colour::{Colour, is_light},
     words::{clean, finite},
 };
 
@@ -23,13 +23,13 @@ pub(super) const DIM: Paint = Paint { dim: true, ..PLAIN };
 
 /// In a colour.
 pub(super) fn front(colour: Colour) -> Paint {
-    Paint { front: Some(colour.terminal()), ..PLAIN }
+    Paint { front: Some(colour.brighter().terminal()), ..PLAIN }
 }
 
-/// On a colour, in black or white.
-pub(super) fn on(colour: Colour) -> Paint {
-    let text = if colour.is_light() { 16 } else { 231 };
-    Paint { front: Some(text), back: Some(colour.terminal()), ..PLAIN }
+/// On a colour of the terminal, in black or white.
+pub(super) fn on(index: u8) -> Paint {
+    let text = if is_light(index) { 16 } else { 231 };
+    Paint { front: Some(text), back: Some(index), ..PLAIN }
 }
 
 impl Paint {
@@ -227,13 +227,13 @@ mod tests {
         let written = |colour| {
             let mut lines = Lines::new(5, colour);
             lines.put("ab", front(STRONG));
-            lines.put("cdefg", on(STRONG));
+            lines.put("cdefg", on(25));
             lines.put("h", PLAIN);
             lines.end();
             lines.finish()
         };
         assert_eq!(written(false), "abcde\n");
-        assert_eq!(written(true), "\x1b[38;5;25mab\x1b[0m\x1b[38;5;231;48;5;25mcde\x1b[0m\n");
+        assert_eq!(written(true), "\x1b[38;5;67mab\x1b[0m\x1b[38;5;231;48;5;25mcde\x1b[0m\n");
     }
 
     #[test]

@@ -36,13 +36,18 @@ pub(super) fn percent(share: f64) -> String {
     if share.is_finite() { format!("{:.0} %", share.clamp(0.0, 1.0) * 100.0) } else { "no value".to_owned() }
 }
 
+/// A number with the decimals of another, so that they line up.
+pub(super) fn as_exact(value: f64, as_this: f64) -> String {
+    match decimals(as_this) {
+        Some(decimals) if value.abs() < 1e5 => format!("{value:.decimals$}"),
+        _ => number(value),
+    }
+}
+
 /// A value with its interval where it has one, with the same decimals: `0.842 [0.810, 0.870]`.
 pub(super) fn with_interval(value: f64, interval: Option<(f64, f64)>) -> String {
-    let end = |end: f64| match decimals(value) {
-        Some(decimals) if end.abs() < 1e5 => format!("{end:.decimals$}"),
-        _ => number(end),
-    };
-    let inside = interval.map(|(low, high)| format!(" [{}, {}]", end(low), end(high)));
+    let inside =
+        interval.map(|(low, high)| format!(" [{}, {}]", as_exact(low, value), as_exact(high, value)));
     number(value) + &inside.unwrap_or_default()
 }
 
