@@ -25,7 +25,8 @@ pub struct Heatmap {
     pub values: Vec<f64>,
     /// Query heads in a layer.
     pub n_heads: usize,
-    /// Heads to outline and name (the chosen ones). The caption names those that are not in the map.
+    /// Heads to outline and name (the chosen ones; the first 96 from the top are named). The caption names those that are
+    /// not in the map.
     pub marked: Vec<HeadRef>,
 }
 
@@ -43,6 +44,8 @@ const BAR_WIDTH: f64 = 14.0;
 const UNDER: f64 = 2.0;
 /// Line height of the marked heads' names.
 const LABEL_LINE: f64 = 15.0;
+/// Most heads that are named; the page would grow without end.
+const MOST_NAMES: usize = 96;
 /// From the map to the names.
 const LEADER: f64 = 18.0;
 /// Rows of a map in the terminal; more are merged.
@@ -81,8 +84,8 @@ impl Heatmap {
         (inside, outside)
     }
 
-    /// What needs to be said in words.
-    fn notes(&self, outside: &[HeadRef]) -> String {
+    /// What needs to be said in words. `outlined` heads are marked in the picture.
+    fn notes(&self, outlined: usize, outside: &[HeadRef]) -> String {
         let mut notes = Vec::new();
         let cells = self.n_layers() * self.n_heads;
         let known: Vec<f64> = self.values.iter().copied().filter_map(finite).collect();
@@ -93,6 +96,9 @@ impl Heatmap {
         }
         if !known.is_empty() && known.len() < cells {
             notes.push(format!("Grey: {} of {cells} heads have no value.", cells - known.len()));
+        }
+        if outlined > MOST_NAMES {
+            notes.push(format!("{} more heads are outlined but not named.", outlined - MOST_NAMES));
         }
         if !outside.is_empty() {
             let names: Vec<String> = outside.iter().map(ToString::to_string).collect();
@@ -116,9 +122,9 @@ impl Picture for Heatmap {
         let (cell, range) = (self.cell(), self.range());
         let size = (cell.0 * self.n_heads as f64, cell.1 * self.n_layers() as f64);
         let height = size.1.max(BAR_HEIGHT);
-        let names = Names::of(self, &inside, height);
+        let names = Names::of(self, &inside[..inside.len().min(MOST_NAMES)], height);
         let rooms = range.map_or(0.0, |r| axis::left_room(&r, height));
-        let notes = self.notes(&outside);
+        let notes = self.notes(inside.len(), &outside);
         let page = Page {
             title: &self.title,
             caption: &notes,
@@ -160,7 +166,7 @@ impl Picture for Heatmap {
             }
             None => lines.row("no data", DIM),
         }
-        lines.paragraph(&self.notes(&outside), DIM);
+        lines.paragraph(&self.notes(0, &outside), DIM);
         lines.finish()
     }
 }
@@ -425,6 +431,11 @@ mod tests {
         let map = map(24, 14, marked.clone());
         let svg = map.svg();
         assert!(marked.iter().all(|h| svg.contains(&format!(">\n{h}\n<"))));
+        let all: Vec<HeadRef> = (0..336).map(|i| head(i / 14, i % 14)).collect();
+        let all = Heatmap { marked: all, ..map.clone() };
+        assert!(
+            all.svg().contains("240 more heads are outlined but not named.") && all.scene().size().0 < 1500
+        );
         let area = Area { x0: 0.0, y0: 10.0, x1: 1.0, y1: 110.0 };
         assert_eq!(spread(&[12.0, 12.0, 60.0, 109.0, 109.0], area), [17.5, 32.5, 60.0, 87.5, 102.5]);
         assert_eq!(spread(&[50.0, 50.0, 50.0, 90.0], area), [35.0, 50.0, 65.0, 90.0]);
