@@ -5,6 +5,8 @@
 pub mod cli;
 pub mod http;
 
+pub mod plot;
+
 pub mod hub;
 pub mod plot;
 pub mod service;

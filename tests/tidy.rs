@@ -25,6 +25,7 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     ("model", &["ids", "ops", "prompt", "score", "text"], &["tokio", "axum", "tokenizers::", "hf_hub"]),
     ("text", &["ids", "prompt"], &["candle", "tokio", "axum", "hf_hub"]),
     ("hub", &[], &["candle", "axum", "tokenizers"]),
+    ("plot", &["ids"], &["candle", "tokio", "axum", "tokenizers", "hf_hub", "std::fs"]),
     (
         "engine",
         &["ids", "kv", "model", "ops", "sched", "score"],
