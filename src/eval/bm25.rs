@@ -1,7 +1,7 @@
 //! The baseline every head set has to beat: BM25 over the chunks at hand.
 //!
-//! Owns the choice of BM25's parts; the arithmetic and the words are the `bm25` crate's. Must not know heads, labels or
-//! a model's tokenizer. Tests: below, against the formula worked by hand.
+//! Owns the choice of BM25's parts; the arithmetic and the words are the `bm25` crate's. Must not know heads,
+//! labels or a model's tokenizer. Tests: below, against the formula worked by hand.
 
 use bm25::{Embedder, EmbedderBuilder, Language, Scorer};
 
@@ -9,10 +9,10 @@ use super::metrics::ranking;
 
 /// Texts to be ranked by BM25.
 ///
-/// `Σ over query words w of ln(1 + (N − n_w + ½)/(n_w + ½)) · f_w (k1 + 1) / (f_w + k1 (1 − b + b · l/l̄))`, k1 = 1.2,
-/// b = 0.75: `f_w` occurrences of w in the text, `l` words of the text, `l̄` their mean over the texts, `n_w` of the
-/// `N` texts hold w (Robertson and Zaragoza 2009; this idf, never negative, is Lucene's). A word the query repeats
-/// counts as often. Words are lowercase English stems, stop words and punctuation left out.
+/// `Σ over query words w of ln(1 + (N − n_w + ½)/(n_w + ½)) · f_w (k1 + 1) / (f_w + k1 (1 − b + b · l/l̄))`, k1 =
+/// 1.2, b = 0.75: `f_w` occurrences of w in the text, `l` words of the text, `l̄` their mean over the texts, `n_w`
+/// of the `N` texts hold w (Robertson and Zaragoza 2009; this idf, never negative, is Lucene's). A word the query
+/// repeats counts as often. Words are lowercase English stems, stop words and punctuation left out.
 ///
 /// The statistics are those of these texts alone: one question's chunks are what a server sees, a collection is what a
 /// retriever has.

@@ -72,9 +72,9 @@ pub enum BootstrapError {
 }
 
 impl Bootstrap {
-    /// The percentile interval of the mean of `values` (one per question, finite): the `(1 ∓ level)/2` quantiles of the
-    /// means of `resamples` draws of as many questions, with replacement. Quantiles between two means are interpolated.
-    /// One question alone gives an interval of no width: it says nothing about others.
+    /// The percentile interval of the mean of `values` (one per question, finite): the `(1 ∓ level)/2` quantiles of
+    /// the means of `resamples` draws of as many questions, with replacement. Quantiles between two means are
+    /// interpolated. One question alone gives an interval of no width: it says nothing about others.
     pub fn mean_interval(&self, values: &[f64]) -> Result<Interval, BootstrapError> {
         self.check(values)?;
         let n = values.len();
@@ -90,9 +90,9 @@ impl Bootstrap {
         Ok(Interval { mean, low: quantile(&means, tail), high: quantile(&means, 1.0 - tail) })
     }
 
-    /// The interval of the mean of `a[i] − b[i]`, two methods on the same questions in the same order. Questions that are
-    /// hard for both cancel out, so it is much narrower than the two methods' own intervals suggest; the methods differ at
-    /// this level when it does not hold 0.
+    /// The interval of the mean of `a[i] − b[i]`, two methods on the same questions in the same order. Questions
+    /// that are hard for both cancel out, so it is much narrower than the two methods' own intervals suggest; the
+    /// methods differ at this level when it does not hold 0.
     pub fn paired_difference(&self, a: &[f64], b: &[f64]) -> Result<Interval, BootstrapError> {
         if a.len() != b.len() {
             return Err(BootstrapError::Unpaired { first: a.len(), second: b.len() });

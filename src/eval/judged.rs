@@ -71,8 +71,9 @@ impl Judged {
     /// Highest relevance label: gains of `2^label` stay exact in f64, and so do sums of many.
     pub const MOST_LABEL: u32 = 31;
 
-    /// `scores` is `[n_heads, chunks]` head-major, higher = more relevant; `labels` is `[chunks]`, 0 = not relevant,
-    /// higher = more, at most [`Self::MOST_LABEL`]. No chunks at all is a question that nothing can be said about.
+    /// `scores` is `[n_heads, chunks]` head-major, higher = more relevant; `labels` is `[chunks]`, 0 = not
+    /// relevant, higher = more, at most [`Self::MOST_LABEL`]. No chunks at all is a question that nothing can be
+    /// said about.
     pub fn new(n_heads: usize, scores: Vec<f32>, labels: Vec<u32>) -> Result<Self, JudgedError> {
         let n_chunks = labels.len();
         if n_heads == 0 {
@@ -110,8 +111,9 @@ impl Judged {
         &self.scores[head * n_chunks..(head + 1) * n_chunks]
     }
 
-    /// The QRAE score of each chunk with this head set, `[chunks]`: the mean over `heads` (a head named twice counts
-    /// twice). Sums of f32 values of similar size are exact in f64, so the heads' order does not matter to ties.
+    /// The QRAE score of each chunk with this head set, `[chunks]`: the mean over `heads` (a head named twice
+    /// counts twice). Sums of f32 values of similar size are exact in f64, so the heads' order does not matter to
+    /// ties.
     pub fn set_score(&self, heads: &[usize]) -> Result<Vec<f64>, JudgedError> {
         let ones: Vec<(usize, f64)> = heads.iter().map(|&head| (head, 1.0)).collect();
         let sums = self.weighted(&ones)?;

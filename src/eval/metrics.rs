@@ -1,8 +1,8 @@
 //! How well scores rank the relevant chunks of a question, and the average over questions.
 //!
 //! Definitions: AUROC is the Mann–Whitney statistic (Hanley and McNeil 1982); recall@k, reciprocal rank and NDCG
-//! with exponential gain (Burges et al. 2005) as information retrieval uses them. A chunk is relevant when its label
-//! is above 0. Must not know heads, methods or questions' texts. Tests: below, against slow twins.
+//! with exponential gain (Burges et al. 2005) as information retrieval uses them. A chunk is relevant when its
+//! label is above 0. Must not know heads, methods or questions' texts. Tests: below, against slow twins.
 
 use std::cmp::Ordering;
 
@@ -30,7 +30,8 @@ pub struct LengthsDiffer {
 }
 
 impl Metrics {
-    /// All of one question, `scores` and `labels` `[chunks]` in retrieval order; recall and NDCG over the first `k`.
+    /// All of one question, `scores` and `labels` `[chunks]` in retrieval order; recall and NDCG over the first
+    /// `k`.
     pub fn new(scores: &[f64], labels: &[u32], k: usize) -> Result<Self, LengthsDiffer> {
         if scores.len() != labels.len() {
             return Err(LengthsDiffer { n_scores: scores.len(), n_labels: labels.len() });
@@ -101,8 +102,8 @@ impl Averages {
     }
 }
 
-/// Area under the ROC curve: the share of (relevant, other) pairs of chunks in which the relevant one scores higher,
-/// ties counting half: `(#{s_r > s_o} + #{s_r = s_o} / 2) / (n_r · n_o)`. `None` when one class is missing.
+/// Area under the ROC curve: the share of (relevant, other) pairs of chunks in which the relevant one scores
+/// higher, ties counting half: `(#{s_r > s_o} + #{s_r = s_o} / 2) / (n_r · n_o)`. `None` when one class is missing.
 ///
 /// # Panics
 /// When there is not one label per score.

@@ -3,11 +3,11 @@
 //! Owns single heads' AUROCs, greedy forward selection, cross-validation and the nested search. Must not know
 //! which model a head belongs to or what a method is. Tests: `select/tests.rs`.
 //!
-//! Why three estimates. The best of hundreds of heads looks good on the questions it was chosen on, even when labels are
-//! coin flips. Cross-validation chooses on some questions and measures on others, so it is fair to *one* choosing
-//! procedure; but whoever then takes the best of many methods by it is fooled again, by less. [`search()`] therefore
-//! repeats the whole search, methods and all, inside an outer cross-validation (Cawley and Talbot 2010), and only what
-//! the outer held-out questions say is an estimate of what the choice is worth on new questions.
+//! Why three estimates. The best of hundreds of heads looks good on the questions it was chosen on, even when
+//! labels are coin flips. Cross-validation chooses on some questions and measures on others, so it is fair to *one*
+//! choosing procedure; but whoever then takes the best of many methods by it is fooled again, by less. [`search()`]
+//! therefore repeats the whole search, methods and all, inside an outer cross-validation (Cawley and Talbot 2010),
+//! and only what the outer held-out questions say is an estimate of what the choice is worth on new questions.
 
 mod search;
 mod table;

@@ -88,9 +88,9 @@ impl HeadValues {
         sums.into_iter().map(|sum| sum / f64::from(n)).collect()
     }
 
-    /// How often each head is among the `k` best by mean when as many inputs are drawn again with replacement, a share of
-    /// `resamples` in [0, 1], `[heads]` (Efron 1979). Ties go to the lower head index; the shares sum to `k`. With 0
-    /// resamples every share is 0.
+    /// How often each head is among the `k` best by mean when as many inputs are drawn again with replacement, a
+    /// share of `resamples` in [0, 1], `[heads]` (Efron 1979). Ties go to the lower head index; the shares sum to
+    /// `k`. With 0 resamples every share is 0.
     #[must_use]
     pub fn top_frequency(&self, k: usize, resamples: usize, seed: u64) -> Vec<f64> {
         let n = self.n_inputs();
@@ -109,9 +109,10 @@ impl HeadValues {
     }
 
     /// Mean over `halvings` random halvings of the inputs of Spearman's correlation between both halves' means, in
-    /// [−1, 1]: 1 when any half ranks all heads alike. (With an odd number one half is larger by one input. It is the
-    /// correlation of halves, not stepped up to the full number of inputs.) Halvings in which a half's means are all equal
-    /// say nothing and are left out; `None` when nothing is left, always so with one input or one head.
+    /// [−1, 1]: 1 when any half ranks all heads alike. (With an odd number one half is larger by one input. It is
+    /// the correlation of halves, not stepped up to the full number of inputs.) Halvings in which a half's means
+    /// are all equal say nothing and are left out; `None` when nothing is left, always so with one input or one
+    /// head.
     #[must_use]
     pub fn split_half(&self, halvings: usize, seed: u64) -> Option<f64> {
         let n = self.n_inputs();
@@ -130,8 +131,8 @@ impl HeadValues {
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
 
-    /// The observed gap at the boundary of the `k` best heads: the mean of the head ranked k less that of the next one,
-    /// at least 0. `None` when `k` is 0 or takes all heads. See [`hoeffding`] for what it is compared with.
+    /// The observed gap at the boundary of the `k` best heads: the mean of the head ranked k less that of the next
+    /// one, at least 0. `None` when `k` is 0 or takes all heads. See [`hoeffding`] for what it is compared with.
     #[must_use]
     pub fn boundary_gap(&self, k: usize) -> Option<f64> {
         let means = self.means();
@@ -140,10 +141,11 @@ impl HeadValues {
     }
 }
 
-/// Hoeffding's bound with a union over heads: `ε = sqrt(ln(2 · n_heads / δ) / (2 n))`. With probability at least 1 − δ the
-/// means of *all* heads over `n` independent inputs with values in [0, 1] are within ε of their expectations; so a boundary
-/// gap above 2ε means that the true top k was found. (It assumes nothing more, and is wide: the bootstrap frequencies say
-/// more about gaps below it.) Infinite for `n` = 0. `delta` is in (0, 1]; Hoeffding 1963, the QRAE paper's form.
+/// Hoeffding's bound with a union over heads: `ε = sqrt(ln(2 · n_heads / δ) / (2 n))`. With probability at least 1
+/// − δ the means of *all* heads over `n` independent inputs with values in [0, 1] are within ε of their
+/// expectations; so a boundary gap above 2ε means that the true top k was found. (It assumes nothing more, and is
+/// wide: the bootstrap frequencies say more about gaps below it.) Infinite for `n` = 0. `delta` is in (0, 1];
+/// Hoeffding 1963, the QRAE paper's form.
 #[must_use]
 pub fn hoeffding(n_heads: usize, delta: f64, n: usize) -> f64 {
     ((2.0 * n_heads as f64 / delta).ln() / (2.0 * n as f64)).sqrt()
@@ -156,7 +158,8 @@ fn best_first(values: &[f64]) -> Vec<usize> {
     order
 }
 
-/// Pearson's correlation of the ranks, equal values sharing the mean of their ranks. `None` when a side is constant.
+/// Pearson's correlation of the ranks, equal values sharing the mean of their ranks. `None` when a side is
+/// constant.
 #[must_use]
 pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (shared_ranks(a), shared_ranks(b));

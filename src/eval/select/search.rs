@@ -45,19 +45,20 @@ pub struct Found<M> {
 pub struct Nested<M> {
     /// Mean over questions of the held-out AUROC: of a search like this one, on a little fewer questions.
     pub auroc: f64,
-    /// Per question given, averaged over repeats; `None` for questions without both relevant and other chunks. `[questions]`
-    /// An interval of their mean covers the choice of questions, not that of the seed.
+    /// Per question given, averaged over repeats; `None` for questions without both relevant and other chunks.
+    /// `[questions]` An interval of their mean covers the choice of questions, not that of the seed.
     pub per_question: Vec<Option<f64>>,
-    /// What was chosen without each held-out part, `[outer_repeats · folds]`: where they disagree, the choice is a matter
-    /// of luck.
+    /// What was chosen without each held-out part, `[outer_repeats · folds]`: where they disagree, the choice is a
+    /// matter of luck.
     pub choices: Vec<Choice<M>>,
 }
 
-/// Searches the methods for the one whose heads rank best. `methods` are names with the same questions in the same order.
+/// Searches the methods for the one whose heads rank best. `methods` are names with the same questions in the same
+/// order.
 ///
-/// Each method is cross-validated; its number of heads k is set by [`Curve::k`]; the method with the highest held-out
-/// AUROC at its k wins (ties: the earlier one), and its k heads are chosen by [`super::forward`] on all questions. Then all
-/// of this is done again inside each outer training part, and measured on the part left out.
+/// Each method is cross-validated; its number of heads k is set by [`Curve::k`]; the method with the highest
+/// held-out AUROC at its k wins (ties: the earlier one), and its k heads are chosen by [`super::forward`] on all
+/// questions. Then all of this is done again inside each outer training part, and measured on the part left out.
 pub fn search<M: Clone>(methods: &[(M, Vec<Judged>)], plan: &Plan) -> Result<Found<M>, SelectError> {
     plan.check()?;
     let tables = tables(methods)?;

@@ -67,8 +67,8 @@ impl<'a> Table<'a> {
         sums.into_iter().map(|sum| sum / part.len() as f64).collect()
     }
 
-    /// Greedy forward selection on a part of the questions, as [`super::forward`] says. The sums of the heads already
-    /// chosen are kept, so a candidate costs one addition per chunk and one comparison per pair.
+    /// Greedy forward selection on a part of the questions, as [`super::forward`] says. The sums of the heads
+    /// already chosen are kept, so a candidate costs one addition per chunk and one comparison per pair.
     pub(super) fn forward(&self, part: &[usize], pool: usize, k_max: usize) -> Vec<Step> {
         let means = self.means(part);
         let mut best: Vec<usize> = (0..self.n_heads).collect();

@@ -17,11 +17,12 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// The number of heads by the one-standard-error rule (Breiman et al. 1984; Hastie et al. 2009, §7.10): the smallest k
-    /// that falls short of the best by at most one standard error. More heads than that have not shown that they help, and
-    /// each costs depth or time. The error is that of the *shortfall*, question by question, not of the best AUROC as in
-    /// the sources: all k are measured on the same questions, and how these differ in difficulty says nothing about k.
-    /// (In simulations with planted heads the sources' rule stops too early, and fresh questions rank worse for it.)
+    /// The number of heads by the one-standard-error rule (Breiman et al. 1984; Hastie et al. 2009, §7.10): the
+    /// smallest k that falls short of the best by at most one standard error. More heads than that have not shown
+    /// that they help, and each costs depth or time. The error is that of the *shortfall*, question by question,
+    /// not of the best AUROC as in the sources: all k are measured on the same questions, and how these differ in
+    /// difficulty says nothing about k. (In simulations with planted heads the sources' rule stops too early, and
+    /// fresh questions rank worse for it.)
     #[must_use]
     pub fn k(&self) -> usize {
         let best = best(&self.auroc);
@@ -35,10 +36,10 @@ fn best(values: &[f64]) -> usize {
     (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
 }
 
-/// Cross-validates forward selection for k = 1 to `k_max` (fewer when there are fewer heads): the questions are cut into
-/// `folds` parts at random, heads are chosen without each part in turn and measured on it; `repeats` times, each question's
-/// AUROCs averaged. Questions without both relevant and other chunks take no part. Questions are held to be independent:
-/// several about the same chunks should be given as one or thinned out.
+/// Cross-validates forward selection for k = 1 to `k_max` (fewer when there are fewer heads): the questions are cut
+/// into `folds` parts at random, heads are chosen without each part in turn and measured on it; `repeats` times,
+/// each question's AUROCs averaged. Questions without both relevant and other chunks take no part. Questions are
+/// held to be independent: several about the same chunks should be given as one or thinned out.
 pub fn cross_validate(questions: &[Judged], plan: &Plan) -> Result<Curve, SelectError> {
     plan.check()?;
     let table = Table::new(questions)?;
