@@ -5,8 +5,6 @@
 pub mod cli;
 pub mod http;
 
-pub mod plot;
-
 pub mod hub;
 pub mod plot;
 pub mod service;
