@@ -169,5 +169,10 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(attend(item(1, c.table.clone())).is_ok());
     assert!(error(attend(item(2, c.table.clone()))).contains("attention"));
     assert!(error(attend(item(1, c.table[..1].to_vec()))).contains("attention"));
+    // sums and products that would wrap
+    for (first_row, rows, first_position) in [(1 << 59, 1, 0), (usize::MAX, 1, 0), (0, 1, usize::MAX)] {
+        let wraps = AttentionItem { first_row, rows, first_position, table: c.table.clone() };
+        assert!(error(attend(wraps)).contains("attention"), "{first_row} {first_position}");
+    }
     assert!(c.layout.k_page() > 0);
 }

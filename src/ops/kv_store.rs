@@ -181,12 +181,13 @@ impl KvStore {
     ) -> Result<(), OpError> {
         let op = "attention";
         let width = n_heads * self.layout.head_dim;
-        let rows = items.iter().map(|i| i.first_row + i.rows).max().unwrap_or(0);
-        if q.len() < rows * width || q.len() != out.len() {
-            return Err(OpError::Shape { op, found: q.len().min(out.len()), expected: rows * width });
+        let rows = items.iter().map(|i| i.first_row.saturating_add(i.rows)).max().unwrap_or(0);
+        let expected = rows.saturating_mul(width);
+        if q.len() < expected || q.len() != out.len() {
+            return Err(OpError::Shape { op, found: q.len().min(out.len()), expected });
         }
         for item in items {
-            self.check_table(op, &item.table, item.first_position + item.rows)?;
+            self.check_table(op, &item.table, item.first_position.saturating_add(item.rows))?;
         }
         each!(&self.pools, layers => {
             let (k, v) = &layers.pools[layer];
