@@ -4,10 +4,13 @@ use super::{
     Pages,
     lanes::{LANES, Lanes},
     number::{KvFloat, KvNumber},
-    product::{AHEAD, LINE, ROW, Rhs, Target, product},
+    product::{AHEAD, ROW, Rhs, Target, product},
     strip::{Memory, Part, ROWS, SEGMENT, Sizes, Strip, Tile},
 };
-use crate::ops::cpu::tile::{COLS, Start};
+use crate::ops::cpu::{
+    buffer::LINE,
+    tile::{COLS, Start},
+};
 
 /// Pages of a segment.
 const PAGES: usize = SEGMENT / COLS;
