@@ -21,7 +21,7 @@ const BYTES_PER_TOKEN: usize = 32;
 /// Most queries of one scoring request.
 pub const MAX_QUERIES: usize = 512;
 
-/// Most numbers of an explanation: per query and token, one for each head and [`TOKEN_FIELDS`] for what else is said of
+/// Most numbers of an explanation: per query and token, one for each head and five for what else is said of
 /// a token. Each takes some 20 bytes of the answer and some hundred while it is written.
 pub const MAX_EXPLAINED: usize = 3_000_000;
 
@@ -36,7 +36,7 @@ pub const MAX_KEPT: usize = 50_000_000;
 /// each.
 pub const MAX_READ: usize = 150_000_000;
 
-/// Most results: per query and chunk, one for each head and [`CHUNK_FIELDS`] for what else is said of a chunk. Each takes
+/// Most results: per query and chunk, one for each head and three for what else is said of a chunk. Each takes
 /// some 80 bytes of the answer and some 400 while it is written.
 pub const MAX_RESULTS: usize = 500_000;
 
