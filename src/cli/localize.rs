@@ -98,7 +98,7 @@ struct ChoiceArgs {
     /// Number of heads [default: 2; by AUROC what cross-validation says, at most 8]
     #[arg(long, env = "QRAE_K", value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     k: Option<u16>,
-    /// What is computed per head: entropy, sum or breadth
+    /// What is computed per head: entropy, sum, breadth or density
     #[arg(long, env = "QRAE_STATISTIC", value_name = "NAME", default_value_t = Method::default().statistic)]
     statistic: Statistic,
     /// What is subtracted: query_free, null_query or none

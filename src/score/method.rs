@@ -60,6 +60,8 @@ words! {
     Sum = "sum",
     /// The share of the chunk's tokens that respond above a noise floor.
     Breadth = "breadth",
+    /// The mean response of the chunk's tokens, in even shares of the candidates. Ours; the best found so far.
+    Density = "density",
 }
 
 words! {
@@ -108,6 +110,8 @@ impl fmt::Display for Method {
 
 #[cfg(test)]
 mod tests {
+    use std::str::FromStr;
+
     use super::*;
 
     fn round_trips<T>(all: &[T])
