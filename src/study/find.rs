@@ -24,7 +24,8 @@ words! {
     AnswerMass = "answer_mass",
     /// Attention of the query's tokens to relevant chunks less that of the null query's (QRHead); needs labels.
     QrHead = "qrhead",
-    /// The AUROC that heads reach together under a method, by greedy forward selection; needs labels.
+    /// The AUROC that heads reach under a method: those that are best alone, as many as held-out inputs ask for; needs
+    /// labels.
     Auroc = "auroc",
 }
 
@@ -289,12 +290,12 @@ fn by_auroc(labelled: &[&Record], options: &FindOptions) -> Result<Chosen, FindE
     };
     let plan = Plan { seed: options.seed, ..Plan::default() };
     let plan = Plan { k_max: options.k.unwrap_or(plan.k_max), ..plan };
-    if let Some(k) = options.k.filter(|_| !options.search) {
+    if options.k.is_some() && !options.search {
         let (method, questions) = of(options.method)?;
         let curve = cross_validate(&questions, &plan)?;
         let (mean, error) = (curve.auroc[curve.auroc.len() - 1], curve.standard_error[curve.auroc.len() - 1]);
         let known = Interval { mean, low: mean - TWO_SIDED * error, high: mean + TWO_SIDED * error };
-        let heads = select::forward(&questions, plan.pool.max(k), k)?.iter().map(|s| s.head).collect();
+        let heads = select::grow(&questions, &plan)?.iter().map(|s| s.head).collect();
         return Ok(Chosen { heads, method, held_out: HeldOut::Known(known), curve: Some(curve) });
     }
     let searched = if options.search { methods().collect() } else { vec![options.method] };
