@@ -49,20 +49,20 @@ fn close(got: f64, want: f64) -> bool {
     (got - want).abs() <= TOLERANCE
 }
 
-/// What the reference gives, `[chunk][head]` and `[chunk]`. It knows no density, which is its sum by the chunk's share of
-/// the candidates.
+/// What the reference gives, `[chunk][head]` and `[chunk]`. It knows no scaled sum, which is its sum by the root of
+/// the chunk's share of the candidates.
 fn expected(case: &Case, method: Method, lens: &[usize]) -> (Vec<Vec<f64>>, Vec<f64>) {
     let of = |method: Method| {
         let key = method.to_string();
         (case.head_scores[&key].clone(), case.scores[&key].clone())
     };
-    if method.statistic != Statistic::Density {
+    if method.statistic != Statistic::ScaledSum {
         return of(method);
     }
     let (mut heads, mut scores) = of(Method { statistic: Statistic::Sum, ..method });
     let all: usize = lens.iter().sum();
     for ((heads, score), &len) in heads.iter_mut().zip(&mut scores).zip(lens) {
-        let times = all as f64 / len as f64;
+        let times = (all as f64 / len as f64).sqrt();
         heads.iter_mut().for_each(|s| *s *= times);
         *score *= times;
     }

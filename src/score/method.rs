@@ -60,8 +60,8 @@ words! {
     Sum = "sum",
     /// The share of the chunk's tokens that respond above a noise floor.
     Breadth = "breadth",
-    /// The mean response of the chunk's tokens, in even shares of the candidates. Ours; the best found so far.
-    Density = "density",
+    /// The response mass by the root of the chunk's even share. Ours; the best found so far.
+    ScaledSum = "scaled_sum",
 }
 
 words! {
@@ -73,6 +73,8 @@ words! {
     None = "none",
     /// The row of a second tail whose query says nothing, read as the first one is.
     NullQuery = "null_query",
+    /// The row of that tail's last token, wherever the query is read.
+    NullLast = "null_last",
 }
 
 words! {
