@@ -154,16 +154,20 @@ const HALVINGS: usize = 100;
 /// When the inputs lack what the criterion needs, or `k` is more than there are heads.
 pub fn find(records: &[Record], n_heads: usize, options: &FindOptions) -> Result<Findings, FindError> {
     let labelled: Vec<&Record> = records.iter().filter(|r| tells(r)).collect();
-    let values = values(records, options)?;
-    let usable = HeadValues::new(values.iter().map(|(_, v)| v.clone()).collect())?;
-    let (total, heat) = (usable.n_heads(), usable.means());
-    if let Some(k) = options.k.filter(|&k| k == 0 || k > total) {
+    let total = records.first().map_or(0, |r| r.observation.n_heads);
+    if let Some(k) = options.k.filter(|&k| total > 0 && !(1..=total).contains(&k)) {
         return Err(FindError::TooMany { k, n_heads: total });
     }
+    let mut values = values(records, options.criterion, options.method)?;
     let chosen = match options.criterion {
         Criterion::Auroc => by_auroc(&labelled, options)?,
-        _ => by_mean(&values, &heat, options)?,
+        _ => by_mean(&values, options)?,
     };
+    if chosen.method != options.method {
+        values = self::values(records, options.criterion, chosen.method)?;
+    }
+    let usable = HeadValues::new(values.iter().map(|(_, v)| v.clone()).collect())?;
+    let heat = usable.means();
     let bootstrap = Bootstrap { seed: options.seed, ..Bootstrap::default() };
     let (aurocs, scores) = judge(&labelled, chosen.method, &chosen.heads)?;
     let named = |head: usize| HeadRef { layer: (head / n_heads) as u16, head: (head % n_heads) as u16 };
@@ -202,12 +206,12 @@ fn tells(record: &Record) -> bool {
 }
 
 /// Per usable input, with it, each head's value under the criterion.
-fn values<'a>(
-    records: &'a [Record],
-    options: &FindOptions,
-) -> Result<Vec<(&'a Record, Vec<f64>)>, FindError> {
-    let criterion = options.criterion;
-    let of = |record: &'a Record| -> Result<Option<Vec<f64>>, FindError> {
+fn values(
+    records: &[Record],
+    criterion: Criterion,
+    method: Method,
+) -> Result<Vec<(&Record, Vec<f64>)>, FindError> {
+    let of = |record: &Record| -> Result<Option<Vec<f64>>, FindError> {
         let seen = &record.observation;
         Ok(match criterion {
             Criterion::AnswerMass => {
@@ -222,7 +226,7 @@ fn values<'a>(
                 Some(seen.qr.chunks_exact(seen.n_chunks()).map(gold).collect())
             }
             Criterion::Auroc if tells(record) => {
-                let judged = record.judged(options.method)?;
+                let judged = record.judged(method)?;
                 let of_head = |head: usize| {
                     let scores: Vec<f64> = judged.head(head).iter().map(|&s| f64::from(s)).collect();
                     auroc(&scores, judged.labels()).expect("the labels tell chunks apart: this is a bug")
@@ -269,7 +273,8 @@ enum HeldOut {
 }
 
 /// The k heads with the highest mean. Held out is each labelled input in turn: the others choose, it measures.
-fn by_mean(values: &[(&Record, Vec<f64>)], heat: &[f64], options: &FindOptions) -> Result<Chosen, FindError> {
+fn by_mean(values: &[(&Record, Vec<f64>)], options: &FindOptions) -> Result<Chosen, FindError> {
+    let heat = HeadValues::new(values.iter().map(|(_, v)| v.clone()).collect())?.means();
     let k = options.k.unwrap_or(DEFAULT_K).min(heat.len());
     let top = |heat: &[f64]| -> Vec<usize> { best_first(heat).into_iter().take(k).collect() };
     let n = values.len() as f64;
@@ -280,7 +285,7 @@ fn by_mean(values: &[(&Record, Vec<f64>)], heat: &[f64], options: &FindOptions) 
         aurocs.extend(auroc(&judged.set_score(&top(&without))?, judged.labels()));
     }
     let held_out = HeldOut::Questions(aurocs);
-    Ok(Chosen { heads: top(heat), method: options.method, held_out, curve: None })
+    Ok(Chosen { heads: top(&heat), method: options.method, held_out, curve: None })
 }
 
 /// Heads that rank best together: of one method, or of the best method of all.
