@@ -16,12 +16,11 @@ fn files(folder: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut files: Vec<(String, String)> = fs::read_dir(&folder)
         .expect("the folder is part of the repository")
-        .map(|entry| {
-            let path = entry.expect("the folder can be listed").path();
-            let file =
-                path.file_name().and_then(|f| f.to_str()).expect("file names are plain text").to_owned();
-            let name = file.strip_suffix(".toml").unwrap_or_else(|| panic!("{file} is not a .toml file"));
-            (name.to_owned(), fs::read_to_string(&path).expect("data files are UTF-8"))
+        .map(|entry| entry.expect("the folder can be listed").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        .map(|path| {
+            let name = path.file_stem().and_then(|f| f.to_str()).expect("file names are plain text").to_owned();
+            (name, fs::read_to_string(&path).expect("data files are UTF-8"))
         })
         .collect();
     files.sort();
