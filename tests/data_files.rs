@@ -19,7 +19,8 @@ fn files(folder: &str) -> Vec<(String, String)> {
         .map(|entry| entry.expect("the folder can be listed").path())
         .filter(|path| path.extension().is_some_and(|e| e == "toml"))
         .map(|path| {
-            let name = path.file_stem().and_then(|f| f.to_str()).expect("file names are plain text").to_owned();
+            let name =
+                path.file_stem().and_then(|f| f.to_str()).expect("file names are plain text").to_owned();
             (name, fs::read_to_string(&path).expect("data files are UTF-8"))
         })
         .collect();
