@@ -4,6 +4,8 @@ mod files;
 mod show;
 
 use std::{
+    collections::BTreeSet,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     str::FromStr,
     time::Instant,
@@ -28,7 +30,7 @@ use crate::{
     score::{Control, Method, Read, Statistic},
     service::ServiceError,
     study::{
-        find::{Criterion, FindOptions, find},
+        find::{Criterion, FindOptions, check_k, find},
         folder::{FORMAT, Folder, Identity, Record},
     },
 };
@@ -60,8 +62,8 @@ pub(super) struct LocalizeArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// How many questions, drawn of those that can be used
-    #[arg(long, env = "QRAE_N", value_name = "N", default_value_t = 100)]
-    n: usize,
+    #[arg(long, env = "QRAE_N", value_name = "N", default_value = "100")]
+    n: NonZeroUsize,
     /// Observe only every COUNT-th input, beginning with the I-th; `merge` puts the folders together
     #[arg(long, env = "QRAE_SHARD", value_name = "I/COUNT")]
     shard: Option<Shard>,
@@ -95,7 +97,7 @@ struct ChoiceArgs {
     /// By what heads are chosen: answer_mass, qrhead or auroc [default: answer_mass, with --search auroc]
     #[arg(long, env = "QRAE_CRITERION", value_name = "NAME")]
     criterion: Option<Criterion>,
-    /// Number of heads [default: 2; by AUROC what cross-validation says, at most 8]
+    /// Number of heads, with --search the most [default: 2; by AUROC what cross-validation says, at most 8]
     #[arg(long, env = "QRAE_K", value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     k: Option<u16>,
     /// What is computed per head: entropy, sum or breadth
@@ -176,6 +178,7 @@ pub(super) fn run(args: &LocalizeArgs) -> anyhow::Result<()> {
 }
 
 fn merge_folders(args: &MergeArgs) -> anyhow::Result<()> {
+    let begin = Instant::now();
     let parts = args.folders.iter().map(|f| Folder::open(f)).collect::<Result<Vec<_>, _>>()?;
     let identity = parts[0].identity();
     let folder = Folder::create(&out(&args.choice, &identity.model), identity)?;
@@ -183,8 +186,7 @@ fn merge_folders(args: &MergeArgs) -> anyhow::Result<()> {
         let taken = folder.take_from(part)?;
         eprintln!("{taken} observations taken from {}", part.root().display());
     }
-    let data = args.folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", ");
-    conclude(&folder, &folder.all()?, &args.choice, &data, Instant::now())
+    conclude(&folder, &folder.all()?, &args.choice, begin)
 }
 
 fn out(choice: &ChoiceArgs, model: &str) -> PathBuf {
@@ -196,14 +198,15 @@ fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
     let criterion = args.choice.criterion()?;
     let all = questions::read(data, args.choice.seed)?;
     let usable = usable(all, criterion)?;
-    let drawn = sample(usable, args.n, args.choice.seed);
+    let drawn = sample(usable, args.n.get(), args.choice.seed);
     let options = args.engine.options();
     let ready = load::load(&args.model, &options, true)?;
     let identity = identity(&ready);
+    check_k(args.choice.k.map(usize::from), identity.n_layers * identity.n_heads)?;
     let folder = Folder::create(&out(&args.choice, &identity.model), &identity)?;
     let mine = |i: &usize| args.shard.is_none_or(|shard| shard.has(*i));
     let inputs: Vec<&Question> = (0..drawn.len()).filter(mine).map(|i| &drawn[i]).collect();
-    observe(&ready, &folder, &inputs)?;
+    observe(&ready, &folder, &inputs, &questions::name(data))?;
     if let Some(shard) = args.shard {
         println!(
             "part {} of {} is observed in {}\nwhen all are: qrae localize merge FOLDER … --out study",
@@ -214,7 +217,7 @@ fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let records = folder.of(&inputs)?;
-    conclude(&folder, &records, &args.choice, &data.display().to_string(), begin)
+    conclude(&folder, &records, &args.choice, begin)
 }
 
 /// What belongs to the observations of this model.
@@ -268,8 +271,14 @@ fn usable(all: Vec<Question>, criterion: Criterion) -> anyhow::Result<Vec<Questi
     Ok(usable)
 }
 
-/// Observes the inputs that are not in the folder yet. Those that do not fit the model are left out and counted.
-pub(super) fn observe(ready: &Ready, folder: &Folder, inputs: &[&Question]) -> anyhow::Result<()> {
+/// Observes the inputs that are not in the folder yet, which come from `data`. Those that do not fit the model are left
+/// out and counted.
+pub(super) fn observe(
+    ready: &Ready,
+    folder: &Folder,
+    inputs: &[&Question],
+    data: &str,
+) -> anyhow::Result<()> {
     let missing: Vec<&Question> = inputs.iter().filter(|q| !folder.has(q)).copied().collect();
     if missing.len() < inputs.len() {
         eprintln!(
@@ -285,7 +294,7 @@ pub(super) fn observe(ready: &Ready, folder: &Folder, inputs: &[&Question]) -> a
     let mut too_long = Vec::new();
     for question in &missing {
         match ready.model.observe(question) {
-            Ok(observed) => folder.keep(question, &observed.observation)?,
+            Ok(observed) => folder.keep(question, data, &observed.observation)?,
             Err(error @ ServiceError::TooLong { .. }) => too_long.push(format!("{}: {error}", question.id)),
             Err(error) => return Err(error).with_context(|| format!("question {}", question.id)),
         }
@@ -305,15 +314,34 @@ pub(super) fn observe(ready: &Ready, folder: &Folder, inputs: &[&Question]) -> a
 }
 
 /// Chooses heads from the records, writes what was found into the folder, and shows it.
-fn conclude(
-    folder: &Folder,
-    records: &[Record],
-    choice: &ChoiceArgs,
-    data: &str,
-    begin: Instant,
-) -> anyhow::Result<()> {
-    let identity = folder.identity();
-    let found = find(records, identity.n_heads, &choice.options()?)?;
-    files::write(folder, &found, data, choice.seed)?;
+fn conclude(folder: &Folder, records: &[Record], choice: &ChoiceArgs, begin: Instant) -> anyhow::Result<()> {
+    let found = find(records, folder.identity().n_heads, &choice.options()?)?;
+    let data: BTreeSet<&str> = records.iter().map(|r| r.data.as_str()).collect();
+    let data = data.into_iter().collect::<Vec<_>>().join(", ");
+    files::write(folder, &found, &data, choice.seed)?;
     show::print(&found, folder, begin.elapsed(), Screen::stdout())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_parts_that_make_a_whole() {
+        let of = |text: &str| text.parse::<Shard>();
+        assert_eq!(of("3/8"), Ok(Shard { number: 3, count: 8 }));
+        for text in ["0/3", "4/3", "0/0", "1/0", "3", "a/b", "1/2/3", "-1/3", ""] {
+            assert!(of(text).unwrap_err().contains("such as 3/8"), "{text}");
+        }
+        for count in 1..5 {
+            let parts: Vec<Shard> = (1..=count).map(|number| Shard { number, count }).collect();
+            for i in 0..20 {
+                assert_eq!(
+                    parts.iter().filter(|shard| shard.has(i)).count(),
+                    1,
+                    "input {i} of {count} parts"
+                );
+            }
+        }
+    }
 }

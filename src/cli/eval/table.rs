@@ -87,6 +87,7 @@ impl Report<'_> {
             "{} questions measured, {} others chose the heads; percent, with 95 % intervals over questions",
             j.questions, j.calibration
         )];
+        told.extend(j.left_out.iter().map(|(name, why)| format!("no row {name:?}: {why}")));
         if let Some(over) = &j.over_bm25 {
             told.push(format!(
                 "the head set's AUROC is {:+.1} over BM25's ({:+.1} to {:+.1}, same questions)",
@@ -137,7 +138,8 @@ impl Report<'_> {
         json!({
             "model": self.identity.model, "compute": self.identity.compute, "data": self.data.display().to_string(),
             "prompt_hash": self.identity.prompt_hash, "questions": j.questions, "calibration": j.calibration, "cut": j.k,
-            "rows": j.rows.iter().map(row).collect::<Vec<_>>(), "over_bm25": j.over_bm25.as_ref().map(interval),
+            "rows": j.rows.iter().map(row).collect::<Vec<_>>(),
+            "left_out": j.left_out.iter().map(|(name, why)| json!({"name": name, "reason": why})).collect::<Vec<_>>(), "over_bm25": j.over_bm25.as_ref().map(interval),
             "order": self.order.as_ref().map(order), "length_bias": j.length_bias,
         })
     }
