@@ -26,7 +26,10 @@ use std::{
 };
 
 use common::{COMPUTES, Control, Options};
-use qrae::{engine::EngineHandle, ids::HeadRef};
+use qrae::{
+    engine::{EngineHandle, Tail},
+    ids::HeadRef,
+};
 use serde_json::{Value, json};
 
 const USAGE: &str = "peer_cases MODEL.gguf THREADS KV_TOKENS HEADS early|whole token|score (see peers/run)";

@@ -128,7 +128,7 @@ fn usage_errors_end_with_2_and_name_the_flag() {
         (&[][..], "Usage: qrae"),
         (&["scroe"], "score"),
         (&["score", "--heads", "16"], "L16H7"),
-        (&["score", "--statistic", "median"], "entropy, sum, breadth"),
+        (&["score", "--statistic", "median"], "entropy, sum, breadth, scaled_sum"),
         (&["score", "--heads", "L0H0", "--head-set", "x"], "--head-set"),
         (
             &["score", "--rope-scaling", "{\"type\":\"yarn\",\"factor\":4}"],

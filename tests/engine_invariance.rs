@@ -309,6 +309,28 @@ fn several_continuations_share_the_prompt_and_differ_by_seed() {
     assert_ne!(ids(&together[0]), ids(&together[1]));
 }
 
+/// Attention reads a long prefix in several segments, one after another or side by side.
+#[test]
+fn a_prefix_of_several_segments_changes_nothing() {
+    for model in both("qwen3") {
+        let request = RowsRequest {
+            prefix: tokens(600, 21),
+            candidates: vec![Span::new(3, 70), Span::new(250, 262), Span::new(400, 598)],
+            ..rows_request(21, &[(17, 17), (5, 1)], true)
+        };
+        let truth = truth(model, &request);
+        for (budget, chunk, threads) in
+            [(4096, 4096, 2), (4096, 4096, 3), (300, 300, 1), (64, 64, 2), (40, 7, 2)]
+        {
+            let engine = start(model, &EngineConfig { threads, ..chunked(budget, chunk) });
+            for state in ["cold", "warm"] {
+                let got = rows(&engine, &request).unwrap();
+                assert_eq!(numbers(&got), truth, "{model:?} {state}, {threads} threads, chunks of {chunk}");
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 

@@ -18,6 +18,7 @@ use qrae::{
         decoder::DenseDecoder,
         rope::{Rope, RopeScaling},
         safetensors,
+        weights::Weights,
     },
     ops::{Cpu, KvStore, PageLayout, RowQuery},
 };
@@ -335,14 +336,68 @@ fn a_safetensors_file_that_is_not_right_says_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_tensor_in_two_shards_is_named_with_both() {
+fn a_tensor_in_two_shards_is_the_one_that_the_index_says() {
     let dir = tempfile::tempdir().unwrap();
     shard("qwen3", dir.path());
     let [first, second] = [1, 2].map(|i| dir.path().join(format!("model-0000{i}-of-00002.safetensors")));
-    fs::copy(&first, &second).unwrap();
-    let error = safetensors::SafetensorsFolder::open(dir.path(), Compute::F32).err().unwrap().to_string();
-    assert!(error.starts_with(&format!("{}: ", second.display())), "{error}");
+    let norms = || {
+        let weights = safetensors::SafetensorsFolder::open(dir.path(), Compute::F32)?;
+        let norm = |layer: usize| format!("model.layers.{layer}.input_layernorm.weight");
+        (0..3).map(|layer| weights.vector(&norm(layer), 64)).collect::<Result<Vec<_>, _>>()
+    };
+    let want = norms().unwrap();
+    // each file gets the other's tensors besides, with other values
+    let [a, b] = [&first, &second].map(|file| candle_core::safetensors::load(file, &Device::Cpu).unwrap());
+    for (file, own, other) in [(&first, &a, &b), (&second, &b, &a)] {
+        let zeros = other.iter().map(|(name, t)| (name.clone(), t.zeros_like().unwrap()));
+        let all: HashMap<String, Tensor> = own.clone().into_iter().chain(zeros).collect();
+        candle_core::safetensors::save(&all, file).unwrap();
+    }
+    assert_eq!(norms().unwrap(), want);
+    // where the index is silent, nobody knows
+    let index = dir.path().join("model.safetensors.index.json");
+    let name = "model.layers.0.input_layernorm.weight";
+    fs::write(&index, fs::read_to_string(&index).unwrap().replace(name, "another")).unwrap();
+    let error = norms().err().unwrap().to_string();
+    assert!(error.starts_with(&format!("{}: {name}: ", second.display())), "{error}");
     assert!(error.ends_with(&format!("also in {}", first.display())), "{error}");
+}
+
+#[test]
+fn names_from_a_folder_are_bounded_and_harmless_in_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let evil = format!("\u{1b}[2J{}", "x".repeat(5000));
+    let tensor =
+        |dtype: &str, at: [u64; 2]| serde_json::json!({ "dtype": dtype, "shape": [1], "data_offsets": at });
+    let config = fs::read_to_string(golden_folder("qwen3").join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let mut said = vec![];
+    for header in [
+        serde_json::json!({ "a": tensor(&evil, [0, 4]) }),
+        serde_json::json!({ &evil: tensor("F32", [4, 8]) }),
+        serde_json::json!({ &evil: tensor("F32", [0, 8]) }),
+        serde_json::json!({ &evil: {} }),
+        serde_json::json!({ "__metadata__": evil }),
+    ] {
+        fs::write(dir.path().join("model.safetensors"), file_of(&header, 8)).unwrap();
+        let opened = safetensors::SafetensorsFolder::open(dir.path(), Compute::F32);
+        said.push(opened.err().unwrap().to_string());
+    }
+    for (key, value) in [
+        ("hidden_act", serde_json::json!(evil)),
+        ("hidden_size", serde_json::json!(evil)),
+        ("architectures", serde_json::json!([evil])),
+        ("rope_parameters", serde_json::json!({ "rope_type": evil })),
+        ("rope_parameters", serde_json::json!({ "rope_type": "linear", "factor": evil })),
+    ] {
+        let mut config = config.clone();
+        config[key] = value;
+        fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+        said.push(safetensors::read_spec(dir.path()).err().unwrap().to_string());
+    }
+    for said in said {
+        assert!(said.len() < 600 && !said.contains('\u{1b}') && said.contains("xxxx"), "{said}");
+    }
 }
 
 #[test]

@@ -141,8 +141,15 @@ fn great_keys_and_values_stay_finite() {
         c.kv.attention(&Cpu::new(2), 1, (&q, 6), &[item], &mut out).unwrap();
         let most = c.v.iter().fold(0f32, |m, v| m.max(v.abs()));
         assert_eq!(most > 65504.0, float == KvFloat::F32, "{most}");
-        for (got, want) in out.iter().zip(&truth) {
-            assert!((f64::from(*got) - want).abs() <= 2e-5 * f64::from(most), "{float:?}: {got} {want}");
+        for (i, (got, want)) in out.iter().zip(&truth).enumerate() {
+            // an output is a mean of its own column of V: three heads read one of two. Its weights are as exact as
+            // scores of some 30,000 are, which f32 holds in steps of 1/500
+            let column = c.v[i / 64 % 6 / 3 * 64 + i % 64..].iter().step_by(2 * 64);
+            let most = f64::from(column.fold(0f32, |m, v| m.max(v.abs())));
+            assert!(
+                (f64::from(*got) - want).abs() <= 2e-3 * most,
+                "{float:?} [{i}]: {got} {want}, of {most}"
+            );
         }
         let query = RowQuery {
             kv_heads: &[0],
@@ -201,5 +208,10 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(attend(item(1, c.table.clone())).is_ok());
     assert!(error(attend(item(2, c.table.clone()))).contains("attention"));
     assert!(error(attend(item(1, c.table[..1].to_vec()))).contains("attention"));
+    // sums and products that would wrap
+    for (first_row, rows, first_position) in [(1 << 59, 1, 0), (usize::MAX, 1, 0), (0, 1, usize::MAX)] {
+        let wraps = AttentionItem { first_row, rows, first_position, table: c.table.clone() };
+        assert!(error(attend(wraps)).contains("attention"), "{first_row} {first_position}");
+    }
     assert!(c.layout.k_page() > 0);
 }

@@ -96,6 +96,25 @@ fn ids_offsets_and_text_equal_the_originals() {
     }
 }
 
+/// What is refused untokenised is refused by this bound.
+#[test]
+fn no_text_has_fewer_tokens_than_it_has_at_least() {
+    for (golden, tokenizer) in models() {
+        let mut proven = 0;
+        for case in &golden.cases {
+            for text in [case.text.clone(), case.text.repeat(7), case.text.repeat(200)] {
+                let least = tokenizer.least_tokens(&text);
+                for specials in [Specials::Parse, Specials::Plain] {
+                    let real = tokenizer.encode(&text, specials).unwrap().ids.len();
+                    assert!(least <= real, "{text:?}: {least} > {real}");
+                }
+                proven += least;
+            }
+        }
+        assert!(proven > 0, "{tokenizer:?}: nothing is proven of it");
+    }
+}
+
 #[test]
 fn rendered_chats_equal_the_originals() {
     for (golden, tokenizer) in models() {
@@ -149,6 +168,7 @@ fn any_text_survives_and_no_plain_text_makes_a_control_token() {
             let chars = text.chars().count();
             prop_assert!(plain.offsets.iter().all(|span| span.end <= chars));
             prop_assert!(plain.offsets.is_sorted_by_key(|span| span.start));
+            prop_assert!(tokenizer.least_tokens(&text) <= plain.ids.len());
             // Where nothing is normalised and every byte has a token, the text itself comes back.
             if text.chars().all(|c| c.is_ascii_graphic() || " \t\r\n".contains(c)) {
                 prop_assert_eq!(tokenizer.decode(&plain.ids, true), text);

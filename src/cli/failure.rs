@@ -52,7 +52,9 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         ServiceError::Unknown { field, .. } if field == "head_set" => {
             Some("name heads with --heads L16H7,L13H13, or a file with --head-set FILE")
         }
-        ServiceError::TooLong { .. } | ServiceError::TextTooLong { .. } => {
+        ServiceError::TooLong { field, .. } | ServiceError::TextTooLong { field, .. }
+            if field == "chunks" =>
+        {
             Some("--max-tokens-per-chunk N cuts long chunks (and flags them)")
         }
         _ => None,
@@ -72,6 +74,16 @@ mod tests {
         assert!(lines[1].starts_with("  because: no model card is called \"qwen9\""), "{told}");
         assert!(lines[2].starts_with("hint: `qrae models list`"), "{told}");
         assert_eq!(message(&anyhow::anyhow!("a").context("not a")), "error: not a\n");
+    }
+
+    #[test]
+    fn only_long_chunks_can_be_cut() {
+        for (field, cut) in [("chunks", true), ("query", false), ("queries[1]", false), ("messages", false)] {
+            let long = ServiceError::TextTooLong { field: field.into(), bytes: 9, least: 9, limit: 5 };
+            assert_eq!(message(&anyhow::Error::new(long)).contains("--max-tokens-per-chunk"), cut, "{field}");
+            let long = ServiceError::TooLong { field: field.into(), prompt: 9, new: 0, limit: 5 };
+            assert_eq!(message(&anyhow::Error::new(long)).contains("--max-tokens-per-chunk"), cut, "{field}");
+        }
     }
 
     #[test]

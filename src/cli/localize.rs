@@ -97,13 +97,13 @@ struct ChoiceArgs {
     /// By what heads are chosen: answer_mass, qrhead or auroc [default: answer_mass, with --search auroc]
     #[arg(long, env = "QRAE_CRITERION", value_name = "NAME")]
     criterion: Option<Criterion>,
-    /// Number of heads, with --search the most [default: 2; by AUROC what cross-validation says, at most 8]
+    /// Number of heads, with --search the most [default: 2; by AUROC what cross-validation says, at most 16]
     #[arg(long, env = "QRAE_K", value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     k: Option<u16>,
-    /// What is computed per head: entropy, sum or breadth
+    /// What is computed per head: entropy, sum, breadth or scaled_sum
     #[arg(long, env = "QRAE_STATISTIC", value_name = "NAME", default_value_t = Method::default().statistic)]
     statistic: Statistic,
-    /// What is subtracted: query_free, null_query or none
+    /// What is subtracted: query_free, null_query, null_last or none
     #[arg(long, env = "QRAE_CONTROL", value_name = "NAME", default_value_t = Method::default().control)]
     control: Control,
     /// Where attention is read: last or query_mean

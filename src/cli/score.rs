@@ -58,10 +58,10 @@ pub(super) struct ScoreArgs {
     /// The query, in place of the file's
     #[arg(long, env = "QRAE_QUERY", value_name = "TEXT")]
     query: Option<String>,
-    /// What is computed per head: entropy, sum or breadth [default: as the head set says]
+    /// What is computed per head: entropy, sum, breadth or scaled_sum [default: as the head set says]
     #[arg(long, env = "QRAE_STATISTIC", value_name = "NAME")]
     statistic: Option<Statistic>,
-    /// What is subtracted: query_free, null_query or none [default: as the head set says]
+    /// What is subtracted: query_free, null_query, null_last or none [default: as the head set says]
     #[arg(long, env = "QRAE_CONTROL", value_name = "NAME")]
     control: Option<Control>,
     /// Where attention is read: last or query_mean [default: as the head set says]
@@ -82,7 +82,7 @@ pub(super) struct ScoreArgs {
     /// Cut longer chunks at their end (and flag them)
     #[arg(long, env = "QRAE_MAX_TOKENS_PER_CHUNK", value_name = "N")]
     max_tokens_per_chunk: Option<NonZeroUsize>,
-    /// Also show which words respond; refused over 3 million numbers (queries times heads times tokens)
+    /// Also show which words respond; refused over 3 million numbers (queries times tokens times heads plus 5)
     #[arg(long, env = "QRAE_EXPLAIN", value_parser = FalseyValueParser::new())]
     explain: bool,
     /// Print JSON as the server answers, one line per request, in place of tables

@@ -117,6 +117,7 @@ fn table(readings: &Readings<'_>, method: Method) -> Result<HeadTable, ScoreErro
         Control::None => None,
         Control::QueryFree => Some(readings.query_free),
         Control::NullQuery => Some(readings.null.of(method.read)),
+        Control::NullLast => Some(readings.null.last),
     };
     let conditioned = readings.query.of(method.read);
     let input =
@@ -185,6 +186,7 @@ mod tests {
         close(&seen.tables["last/null_query/sum"], &[0.05, 0.0, 0.1, 0.1, 0.0, 0.1]);
         close(&seen.tables["query_mean/query_free/sum"], &[0.0, 0.0, 0.55, 0.2, 0.0, 0.0]);
         close(&seen.tables["query_mean/null_query/sum"], &[0.0, 0.0, 0.7, 0.4, 0.0, 0.0]);
+        close(&seen.tables["query_mean/null_last/sum"], &[0.0, 0.0, 0.4, 0.0, 0.0, 0.3]);
         close(&seen.tables["query_mean/none/sum"], &[0.2, 0.0, 0.8, 0.6, 0.0, 0.4]);
         close(&seen.qr, &[0.05, 0.0, -0.1, 0.03, 0.0, 0.03]);
         close(&seen.icr, &[0.04, 0.0, -0.035]);

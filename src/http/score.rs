@@ -1,6 +1,10 @@
 //! `POST /v1/qrae/score`.
 
-use axum::{Json, extract::State};
+use axum::{
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -8,19 +12,42 @@ use super::{
     state::now,
     wire::{Body, score as wire, scored::score_json},
 };
+use crate::service::{ServiceError, score::ScoreAnswer};
 
 /// Scores chunks for one or more queries. A caller that goes away drops this future, and with it the engine's work.
-pub(super) async fn score(State(state): State<AppState>, Body(body): Body) -> Result<Json<Value>, ApiError> {
+/// The answer's text is written where it holds up nobody: with explanations it is some 60 MB.
+pub(super) async fn score(State(state): State<AppState>, Body(body): Body) -> Result<Response, ApiError> {
     let served = state.served()?;
     served.check_model(&body)?;
     let (job, asked) = wire::job(&body)?;
     drop(body);
     let permit = state.enter()?;
-    let answer = served.model.score(job, permit).await?;
-    served.metrics.count_scores(&answer);
-    let mut response = Map::new();
-    response.insert("id".into(), format!("score-{}", uuid::Uuid::new_v4().simple()).into());
-    response.insert("created".into(), json!(now()));
-    response.extend(score_json(&served.model, &answer, &asked.ids, asked.many));
-    Ok(Json(Value::Object(response)))
+    let many = asked.many;
+    let write = {
+        let served = served.clone();
+        move |answer: ScoreAnswer| {
+            served.metrics.count_scores(&answer);
+            let mut response = Map::new();
+            response.insert("id".into(), format!("score-{}", uuid::Uuid::new_v4().simple()).into());
+            response.insert("created".into(), json!(now()));
+            response.extend(score_json(&served.model, &answer, &asked.ids, asked.many));
+            drop(answer);
+            Value::Object(response).to_string()
+        }
+    };
+    let text = served.model.score_as(job, permit, write).await.map_err(|e| named_as_sent(e, many))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// The one query of a list is `queries[0]`.
+fn named_as_sent(mut error: ServiceError, many: bool) -> ServiceError {
+    if let ServiceError::Invalid { field, .. }
+    | ServiceError::TooLong { field, .. }
+    | ServiceError::TextTooLong { field, .. } = &mut error
+        && many
+        && field == "query"
+    {
+        "queries[0]".clone_into(field);
+    }
+    error
 }

@@ -21,10 +21,11 @@ struct Fields {
     return_token_strs: Option<bool>,
 }
 
-/// Longest `prompt` that is tokenised, in bytes: tokenising takes some four hundred times as many.
-const MAX_TEXT: usize = 1 << 20;
+/// Most ids that are turned into text, where the model's length is not more.
+const MAX_IDS: usize = 1 << 18;
 
-/// Token ids of `prompt`, at most 1 MiB, or of `messages`, which must fit the model.
+/// Token ids of `prompt`, at most 1 MiB where the model's length does not give more, or of `messages`, which must fit the
+/// model.
 pub(super) async fn tokenize(
     State(state): State<AppState>,
     Body(body): Body,
@@ -42,27 +43,25 @@ pub(super) async fn tokenize(
         (None, true) => return Err(ApiError::invalid("prompt", "is missing; give prompt or messages")),
     };
     let (model, named) = (served.model.clone(), fields.return_token_strs.unwrap_or(false));
-    let work = move || match &chat {
-        Some(chat) => model.chat_tokens(chat),
-        None => text_tokens(&model, &fields),
+    let work = move || {
+        let ids = match &chat {
+            Some(chat) => model.chat_tokens(chat)?,
+            None => text_tokens(&model, &fields)?,
+        };
+        let mut response = json!({"count": ids.len(), "max_model_len": model.max_model_len, "tokens": ids});
+        if named {
+            response["token_strs"] = ids.iter().map(|&id| model.tokenizer.id_to_token(id)).collect();
+        }
+        Ok(response)
     };
-    let (ids, _) = off_thread(state.enter()?, work).await?;
-    let mut response =
-        json!({"count": ids.len(), "max_model_len": served.model.max_model_len, "tokens": ids});
-    if named {
-        let tokenizer = &served.model.tokenizer;
-        response["token_strs"] = ids.iter().map(|&id| tokenizer.id_to_token(id)).collect();
-    }
+    let (response, _) = off_thread(state.enter()?, work).await?;
     Ok(Json(response))
 }
 
 fn text_tokens(model: &ServedModel, fields: &Fields) -> Result<Vec<u32>, ServiceError> {
     let specials = if fields.parse_special.unwrap_or(true) { Specials::Parse } else { Specials::Plain };
     let text = fields.prompt.as_deref().unwrap_or_default();
-    if text.len() > MAX_TEXT {
-        let reason = format!("has {} bytes; at most {MAX_TEXT} are tokenised in one request", text.len());
-        return Err(ServiceError::invalid("prompt", &reason));
-    }
+    model.check_bytes("prompt", text.len())?;
     let mut ids =
         model.tokenizer.encode(text, specials).map_err(|e| ServiceError::invalid("prompt", &e))?.ids;
     let bos = model.pieces.bos.filter(|_| fields.add_special_tokens.unwrap_or(true));
@@ -80,7 +79,11 @@ pub(super) async fn detokenize(
     let served = state.served()?;
     served.check_model(&body)?;
     let ids = wire::token_ids(&body["tokens"], "tokens")?;
-    let vocab = served.model.engine.spec().vocab;
+    let (vocab, most) = (served.model.engine.spec().vocab, MAX_IDS.max(served.model.max_model_len));
+    if ids.len() > most {
+        let reason = format!("has {} ids; at most {most} are turned into text in one request", ids.len());
+        return Err(ApiError::invalid("tokens", &reason));
+    }
     if let Some(i) = ids.iter().position(|&id| id as usize >= vocab) {
         let reason = format!("does not exist; the vocabulary has {vocab} tokens");
         return Err(ApiError::invalid(format!("tokens[{i}]"), &reason));

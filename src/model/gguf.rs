@@ -67,6 +67,18 @@ pub enum GgufError {
         /// The version found.
         version: u32,
     },
+    /// One part of a model that is split over several files.
+    #[error(
+        "{}: it is one of {parts} parts of a model; merge them into one file with llama-gguf-split --merge \
+         FIRST_PART WHOLE.gguf, or use a model in one file",
+        file.display()
+    )]
+    Split {
+        /// The file.
+        file: PathBuf,
+        /// Parts there are.
+        parts: u64,
+    },
     /// The file ends before something it announces.
     #[error("{}: truncated: {what} needs {need} bytes, {have} are left; fetch the file again", file.display())]
     Truncated {
@@ -239,12 +251,16 @@ impl GgufFile {
             return Err(GgufError::Io { file: path.into(), reason: "it is not a regular file".into() });
         }
         let header = header::read(&file, about.len(), path)?;
-        Ok(Self {
+        let open = Self {
             path: path.into(),
             reader: Reader::new(file),
             metadata: header.metadata,
             tensors: header.tensors,
-        })
+        };
+        match open.get_opt::<u64>("split.count")? {
+            Some(parts @ 2..) => Err(GgufError::Split { file: open.path, parts }),
+            _ => Ok(open),
+        }
     }
 
     /// The path it was opened from.
@@ -337,9 +353,7 @@ impl GgufFile {
             merges: self.get_opt::<&[String]>(&ggml("merges"))?.unwrap_or_default().to_vec(),
             bos: self.get_opt(&ggml("bos_token_id"))?,
             eos: eos.into_iter().flatten().collect(),
-            pad: self.get_opt(&ggml("padding_token_id"))?,
             add_bos: self.get_opt(&ggml("add_bos_token"))?,
-            add_eos: self.get_opt(&ggml("add_eos_token"))?,
             chat_template: self.get_opt::<&str>("tokenizer.chat_template")?.map(Into::into),
         })
     }

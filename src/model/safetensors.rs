@@ -21,7 +21,7 @@ use super::{
     weights::{Compute, LoadError, Weights, finite},
 };
 use crate::ops::{Linear, cpu::FloatType};
-use crate::text::shown;
+use crate::text::{shown, shown_sentence};
 
 /// Longest header that is read: what the format's own library allows.
 const MAX_HEADER: u64 = 100_000_000;
@@ -85,18 +85,13 @@ impl SafetensorsFolder {
     /// When a file is absent, truncated or no safetensors file.
     pub fn open(folder: &Path, compute: Compute) -> Result<Self, LoadError> {
         let index = folder.join("model.safetensors.index.json");
-        let files =
-            if index.is_file() { shards(folder, &index)? } else { vec![folder.join("model.safetensors")] };
+        let (files, map) = if index.is_file() {
+            shards(folder, &index)?
+        } else {
+            (vec![folder.join("model.safetensors")], BTreeMap::new())
+        };
         let shards = files.into_iter().map(Shard::open).collect::<Result<Vec<_>, _>>()?;
-        let mut place = BTreeMap::new();
-        for (i, shard) in shards.iter().enumerate() {
-            for name in shard.metadata.tensors().into_keys() {
-                if let Some(first) = place.insert(name.clone(), i) {
-                    let reason = format!("also in {}", shards[first].file.display());
-                    return Err(LoadError::key(&shard.file, name, &reason));
-                }
-            }
-        }
+        let place = places(&shards, &map)?;
         Ok(Self { folder: folder.into(), compute, shards, place, asked: Mutex::default() })
     }
 
@@ -112,7 +107,7 @@ impl SafetensorsFolder {
 
 impl Shard {
     fn open(file: PathBuf) -> Result<Self, LoadError> {
-        Self::read(&file).map_err(|reason| LoadError::Unreadable { file, reason })
+        Self::read(&file).map_err(|reason| LoadError::Unreadable { file, reason: shown_sentence(&reason) })
     }
 
     fn read(file: &Path) -> Result<Self, String> {
@@ -181,21 +176,25 @@ fn at_fault(header: &[u8]) -> Option<String> {
     for (name, info) in tensors {
         match serde_json::from_value::<TensorInfo>(info) {
             Ok(info) => all.push((name, info)),
-            Err(e) => return Some(format!("tensor {name}: {e}")),
+            Err(e) => return Some(format!("tensor {}: {e}", shown(&name))),
         }
     }
     all.sort_by_key(|(_, info)| info.data_offsets);
     let mut next = 0;
     for (name, TensorInfo { dtype, shape, data_offsets: (from, to) }) in all {
         if from != next || to < from {
-            return Some(format!("tensor {name}: lies at bytes {from} to {to}, not from {next} on"));
+            return Some(format!(
+                "tensor {}: lies at bytes {from} to {to}, not from {next} on",
+                shown(&name)
+            ));
         }
         let bits = shape.iter().try_fold(dtype.bitsize(), |bits, n| bits.checked_mul(*n));
         if bits != (to - from).checked_mul(8) {
             let size = bits.map_or("too many".into(), |bits| bits.div_ceil(8).to_string());
             let lies = to - from;
             return Some(format!(
-                "tensor {name}: shape {shape:?} of {dtype:?} is {size} bytes, {lies} are there"
+                "tensor {}: shape {shape:?} of {dtype:?} is {size} bytes, {lies} are there",
+                shown(&name)
             ));
         }
         next = to;
@@ -212,23 +211,41 @@ impl Found<'_> {
     }
 }
 
-/// The files an index names, each once.
-fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, LoadError> {
+/// The files an index names, each once, and which of them it says a tensor is in.
+fn shards(folder: &Path, index: &Path) -> Result<(Vec<PathBuf>, BTreeMap<String, PathBuf>), LoadError> {
     let json: serde_json::Value =
         serde_json::from_str(&read(index)?).map_err(|e| LoadError::key(index, "weight_map", &e))?;
     let map = json["weight_map"]
         .as_object()
         .ok_or_else(|| LoadError::key(index, "weight_map", "is not an object"))?;
-    let names: Option<BTreeSet<&str>> = map.values().map(|v| v.as_str()).collect();
-    let names = names.ok_or_else(|| LoadError::key(index, "weight_map", "a value is not a file name"))?;
-    if let Some(name) = names.iter().find(|n| n.contains(['/', '\\']) || n.starts_with("..")) {
-        return Err(LoadError::key(
-            index,
-            "weight_map",
-            &format!("\"{}\" is not a plain file name", shown(name)),
-        ));
+    let mut said = BTreeMap::new();
+    for (tensor, file) in map {
+        let file =
+            file.as_str().ok_or_else(|| LoadError::key(index, "weight_map", "a value is not a file name"))?;
+        if file.contains(['/', '\\']) || file.starts_with("..") {
+            let reason = format!("\"{}\" is not a plain file name", shown(file));
+            return Err(LoadError::key(index, "weight_map", &reason));
+        }
+        said.insert(tensor.clone(), folder.join(file));
     }
-    Ok(names.iter().map(|n| folder.join(n)).collect())
+    let files: BTreeSet<PathBuf> = said.values().cloned().collect();
+    Ok((files.into_iter().collect(), said))
+}
+
+/// Which shard each tensor is read from. One that lies in several is read from the one that the index says.
+fn places(shards: &[Shard], said: &BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, usize>, LoadError> {
+    let mut place = BTreeMap::new();
+    for (i, shard) in shards.iter().enumerate() {
+        for name in shard.metadata.tensors().into_keys() {
+            let holds = |s: &Shard| said.get(&name) == Some(&s.file) && s.metadata.info(&name).is_some();
+            let meant = shards.iter().position(holds);
+            if let (Some(first), None) = (place.insert(name.clone(), meant.unwrap_or(i)), meant) {
+                let reason = format!("also in {}", shards[first].file.display());
+                return Err(LoadError::key(&shard.file, name, &reason));
+            }
+        }
+    }
+    Ok(place)
 }
 
 impl Weights for SafetensorsFolder {

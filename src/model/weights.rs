@@ -15,7 +15,7 @@ use crate::ops::{
         quant::{BlockFormat, matrix::PackError},
     },
 };
-use crate::text::shown;
+use crate::text::{shown, shown_sentence};
 
 /// A model file that cannot be used, with what and why.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum LoadError {
 impl LoadError {
     /// A [`LoadError::Key`].
     pub fn key(file: impl Into<PathBuf>, key: impl Into<String>, reason: &(impl ToString + ?Sized)) -> Self {
-        Self::Key { file: file.into(), key: shown(&key.into()), reason: reason.to_string() }
+        Self::Key { file: file.into(), key: shown(&key.into()), reason: shown_sentence(&reason.to_string()) }
     }
 }
 

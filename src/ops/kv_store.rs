@@ -44,6 +44,8 @@ struct Layers<T> {
     pools: Vec<(Buffer<T>, Buffer<T>)>,
     /// What is being written, rounded.
     rounded: Vec<T>,
+    /// Something too great for the pages was written.
+    saturated: bool,
 }
 
 /// The same for the layers of either type.
@@ -60,7 +62,18 @@ impl<T: KvNumber> Layers<T> {
     fn new(n_layers: usize, n_blocks: usize, layout: PageLayout) -> io::Result<Self> {
         let pool = |page: usize| Buffer::try_sparse(n_blocks.saturating_mul(page));
         let pools = (0..n_layers).map(|_| Ok((pool(layout.k_page())?, pool(layout.v_page())?)));
-        Ok(Self { pools: pools.collect::<io::Result<_>>()?, rounded: Vec::new() })
+        Ok(Self { pools: pools.collect::<io::Result<_>>()?, rounded: Vec::new(), saturated: false })
+    }
+
+    /// Warns, once, of K or V that pages do not hold as they are: answers and scores may be off from there on.
+    fn tell_saturation(&mut self, layer: usize, x: &[f32]) {
+        if !self.saturated && T::saturates(x) {
+            self.saturated = true;
+            tracing::warn!(
+                layer,
+                "K or V of this model reach beyond what f16 holds (65504) and become that; --compute f32 keeps them"
+            );
+        }
     }
 }
 
@@ -98,6 +111,7 @@ impl KvStore {
     pub fn write_k(&mut self, layer: usize, slots: &[Slot], k: &[f32]) -> Result<(), OpError> {
         let (width, layout) = (self.check(slots, k)?, self.layout);
         each!(&mut self.pools, layers => {
+            layers.tell_saturation(layer, k);
             let k = KvNumber::rounded(k, &mut layers.rounded);
             for (at, k) in slots.iter().zip(k.chunks_exact(width)) {
                 layout.write_k(&mut layers.pools[layer].0, at.block, at.slot, k);
@@ -113,6 +127,7 @@ impl KvStore {
     pub fn write_v(&mut self, layer: usize, slots: &[Slot], v: &[f32]) -> Result<(), OpError> {
         let (width, layout) = (self.check(slots, v)?, self.layout);
         each!(&mut self.pools, layers => {
+            layers.tell_saturation(layer, v);
             let v = KvNumber::rounded(v, &mut layers.rounded);
             for (at, v) in slots.iter().zip(v.chunks_exact(width)) {
                 layout.write_v(&mut layers.pools[layer].1, at.block, at.slot, v);
@@ -181,12 +196,13 @@ impl KvStore {
     ) -> Result<(), OpError> {
         let op = "attention";
         let width = n_heads * self.layout.head_dim;
-        let rows = items.iter().map(|i| i.first_row + i.rows).max().unwrap_or(0);
-        if q.len() < rows * width || q.len() != out.len() {
-            return Err(OpError::Shape { op, found: q.len().min(out.len()), expected: rows * width });
+        let rows = items.iter().map(|i| i.first_row.saturating_add(i.rows)).max().unwrap_or(0);
+        let expected = rows.saturating_mul(width);
+        if q.len() < expected || q.len() != out.len() {
+            return Err(OpError::Shape { op, found: q.len().min(out.len()), expected });
         }
         for item in items {
-            self.check_table(op, &item.table, item.first_position + item.rows)?;
+            self.check_table(op, &item.table, item.first_position.saturating_add(item.rows))?;
         }
         each!(&self.pools, layers => {
             let (k, v) = &layers.pools[layer];

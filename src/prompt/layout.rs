@@ -11,7 +11,7 @@ mod score_prompt;
 #[cfg(test)]
 mod tests;
 
-use std::num::NonZeroUsize;
+use std::{fmt, num::NonZeroUsize};
 
 pub use chunk::{Chunk, ChunkSpan, Place, byte_span};
 pub use score_prompt::{ScorePrompt, ScorePromptError, content_hash, prompt_hash};
@@ -68,6 +68,31 @@ impl ScoringPrompt {
     }
 }
 
+/// A part of a scoring prompt that is tokenised on its own. Chunks and queries are counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Piece {
+    TemplateHead,
+    Instruction,
+    Chunk(usize),
+    Separator,
+    Query(usize),
+    QuerySuffix,
+}
+
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TemplateHead => f.write_str("template head"),
+            Self::Instruction => f.write_str("instruction"),
+            Self::Chunk(number) => write!(f, "chunk {number}"),
+            Self::Separator => f.write_str("separator"),
+            Self::Query(number) => write!(f, "query {number}"),
+            Self::QuerySuffix => f.write_str("query suffix"),
+        }
+    }
+}
+
 /// A scoring prompt that cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
@@ -77,8 +102,8 @@ pub enum LayoutError {
     /// The tokenizer failed on one piece.
     #[error("{piece}: {source}")]
     Encode {
-        /// Which piece: `chunk 3`, `query 1`, `template head` …, counted from 1.
-        piece: String,
+        /// Which piece.
+        piece: Piece,
         /// What went wrong.
         source: EncodeError,
     },
@@ -105,7 +130,7 @@ pub fn layout(
 ) -> Result<ScoringPrompt, LayoutError> {
     prompt.check()?;
     let mut prefix = head(prompt, pieces, encoder)?;
-    let separator = encode(encoder, &prompt.separator, Specials::Plain, || "separator".to_owned())?.ids;
+    let separator = encode(encoder, &prompt.separator, Specials::Plain, Piece::Separator)?.ids;
     let mut spans = Vec::with_capacity(chunks.len());
     for (i, chunk) in chunks.iter().enumerate() {
         spans.push(push_block(&mut prefix, prompt, chunk, i + 1, max_tokens_per_chunk, encoder)?);
@@ -114,12 +139,11 @@ pub fn layout(
     if prefix.is_empty() {
         return Err(LayoutError::EmptyPrefix);
     }
-    let suffix = encode(encoder, prompt.suffix(pieces), Specials::Parse, || "query suffix".to_owned())?.ids;
+    let suffix = encode(encoder, prompt.suffix(pieces), Specials::Parse, Piece::QuerySuffix)?.ids;
     let suffix_len = suffix.len();
     let mut tails = Vec::with_capacity(queries.len());
     for (number, query) in (1..).zip(queries) {
-        let mut tail =
-            encode(encoder, &prompt.query_text(query), Specials::Plain, || format!("query {number}"))?.ids;
+        let mut tail = encode(encoder, &prompt.query_text(query), Specials::Plain, Piece::Query(number))?.ids;
         tail.extend_from_slice(&suffix);
         if tail.is_empty() {
             return Err(LayoutError::EmptyTail { number });
@@ -135,14 +159,14 @@ fn head(
     pieces: &TemplatePieces,
     encoder: &dyn PieceEncoder,
 ) -> Result<Vec<TokenId>, LayoutError> {
-    let mut ids = encode(encoder, &pieces.before, Specials::Parse, || "template head".to_owned())?.ids;
+    let mut ids = encode(encoder, &pieces.before, Specials::Parse, Piece::TemplateHead)?.ids;
     if let Some(bos) = pieces.bos
         && ids.first() != Some(&bos)
     {
         ids.insert(0, bos);
     }
     if let Some(text) = prompt.instruction_text() {
-        ids.extend(encode(encoder, &text, Specials::Plain, || "instruction".to_owned())?.ids);
+        ids.extend(encode(encoder, &text, Specials::Plain, Piece::Instruction)?.ids);
     }
     Ok(ids)
 }
@@ -158,8 +182,7 @@ fn push_block(
 ) -> Result<ChunkSpan, LayoutError> {
     let (text, title_chars) = chunk.serialise();
     let (before, after) = prompt.block_around(number);
-    let block =
-        encode(encoder, &format!("{before}{text}{after}"), Specials::Plain, || format!("chunk {number}"))?;
+    let block = encode(encoder, &format!("{before}{text}{after}"), Specials::Plain, Piece::Chunk(number))?;
     let start = before.chars().count();
     let inside = Span::new(start, start + text.chars().count());
     let own = overlapping(&block.offsets, inside);
@@ -202,13 +225,12 @@ fn encode(
     encoder: &dyn PieceEncoder,
     text: &str,
     specials: Specials,
-    piece: impl Fn() -> String,
+    piece: Piece,
 ) -> Result<Encoded, LayoutError> {
     if text.is_empty() {
         return Ok(Encoded::default());
     }
-    let encoded =
-        encoder.encode(text, specials).map_err(|source| LayoutError::Encode { piece: piece(), source })?;
+    let encoded = encoder.encode(text, specials).map_err(|source| LayoutError::Encode { piece, source })?;
     assert_eq!(
         encoded.ids.len(),
         encoded.offsets.len(),

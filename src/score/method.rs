@@ -60,6 +60,8 @@ words! {
     Sum = "sum",
     /// The share of the chunk's tokens that respond above a noise floor.
     Breadth = "breadth",
+    /// The response mass by the root of the chunk's even share. Ours; the best found so far.
+    ScaledSum = "scaled_sum",
 }
 
 words! {
@@ -71,6 +73,8 @@ words! {
     None = "none",
     /// The row of a second tail whose query says nothing, read as the first one is.
     NullQuery = "null_query",
+    /// The row of that tail's last token, wherever the query is read.
+    NullLast = "null_last",
 }
 
 words! {
@@ -108,6 +112,8 @@ impl fmt::Display for Method {
 
 #[cfg(test)]
 mod tests {
+    use std::str::FromStr;
+
     use super::*;
 
     fn round_trips<T>(all: &[T])

@@ -56,7 +56,7 @@ pub struct ScoreInput<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChunkScore {
     /// Mean of `heads[..].score`; finite and not negative, higher is more relevant.
-    /// At most 1 for entropy, breadth and sum of true rows.
+    /// At most 1 for entropy, breadth and sum of true rows; a scaled sum reaches `√(|C|/n_i)`.
     pub value: f64,
     /// Candidate tokens of the chunk, `n_i`.
     pub n_tokens: usize,
@@ -124,9 +124,12 @@ pub enum ScoreError {
 /// Response `r(t) = max(0, a(t) − b(t))`, or `a(t)` without control. Per head and chunk, tokens in order:
 /// - entropy: with `m = Σ r(t)`, `ρ_t = r(t)/m`: `−Σ ρ_t ln ρ_t / ln n_i` in `[0, 1]`; 0 when `n_i < 2` or `m = 0`;
 /// - sum: `m`;
-/// - breadth: `|{t ∈ C_i : r(t) > 2/|C|}| / n_i`; 0 when `n_i = 0`.
+/// - breadth: `|{t ∈ C_i : r(t) > 2/|C|}| / n_i`; 0 when `n_i = 0`;
+/// - scaled sum: `m / √(n_i/|C|)`, from 0 to `√(|C|/n_i)`; 0 when `n_i = 0`. A long chunk gathers more noise than a short
+///   one, so the sum favours it, and the mean per token favours short ones: half way, as a Pearson residual divides by
+///   the root of what was expected, the length says least.
 ///
-/// Source: QRAE paper (entropy, control, mean over heads); sum is its ablation, breadth ours.
+/// Source: QRAE paper (entropy, control, mean over heads); sum is its ablation, breadth and scaled sum ours.
 pub fn score(input: &ScoreInput<'_>) -> Result<Vec<ChunkScore>, ScoreError> {
     check(input)?;
     let n_candidates = input.conditioned.n_candidates();

@@ -23,6 +23,8 @@ pub(super) fn head_score(
             let floor = FLOOR_SHARES / n_candidates as f64;
             responses.filter(|&r| r > floor).count() as f64 / n as f64
         }
+        Statistic::ScaledSum if n == 0 => 0.0,
+        Statistic::ScaledSum => mass / (n as f64 / n_candidates as f64).sqrt(),
         Statistic::Entropy if n < 2 || mass == 0.0 => 0.0,
         Statistic::Entropy => normalised_entropy(responses, mass, n),
     };

@@ -38,6 +38,10 @@ fn twin(case: &Case, statistic: Statistic) -> Vec<Vec<f64>> {
                     let above = r.iter().filter(|&&x| x > 2.0 / n_all as f64).count();
                     if n == 0 { 0.0 } else { above as f64 / n as f64 }
                 }
+                Statistic::ScaledSum => {
+                    let root = (n_all as f64).sqrt() / (n as f64).sqrt();
+                    if n == 0 { 0.0 } else { r.iter().map(|x| x * root).sum() }
+                }
                 Statistic::Entropy => {
                     if n < 2 || m <= 0.0 {
                         0.0

@@ -29,9 +29,6 @@ use crate::{
 /// that no template trims it.
 const SENTINEL: &str = "\u{2063}USER\u{2063}";
 
-/// Bytes of text that are tokenised in any case.
-const SHORT_TEXT: usize = 64 << 10;
-
 /// How a model is loaded and run; everything has a default that works on a laptop.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
@@ -147,6 +144,8 @@ pub struct ServedModel {
     pub compute: Compute,
     /// What it runs on: instruction set and threads.
     pub processor: String,
+    /// Most tokens of one step of the engine.
+    pub(super) step_tokens: usize,
     /// The texts of the control tokens, longest first.
     pub(super) control_texts: Vec<String>,
 }
@@ -168,10 +167,11 @@ impl ServedModel {
                 let tokenizer = Tokenizer::from_spec(&file.tokenizer_spec()?)?;
                 (load::gguf(&file, rope, options.compute)?, tokenizer)
             }
-            ModelFiles::Folder(path) => (
-                load::folder(path, rope, options.compute)?,
-                Tokenizer::from_json_file(path.join("tokenizer.json"))?,
-            ),
+            // first what is read in no time: a folder that lacks its tokenizer says so before its weights are loaded
+            ModelFiles::Folder(path) => {
+                let tokenizer = Tokenizer::from_json_file(path.join("tokenizer.json"))?;
+                (load::folder(path, rope, options.compute)?, tokenizer)
+            }
         };
         let spec = decoder.spec().clone();
         if tokenizer.vocab_size() > spec.vocab {
@@ -213,26 +213,9 @@ impl ServedModel {
             stop_tokens,
             max_model_len,
             compute: options.compute,
+            step_tokens: config.sched.max_batched_tokens,
             processor: format!("{}, {} threads", Isa::detect(), config.threads),
         })
-    }
-
-    /// Refuses texts of `field` that together cannot fit the model, before they are tokenised. Short ones are left to
-    /// the exact count.
-    pub(super) fn check_texts<'a>(
-        &self,
-        field: &str,
-        texts: impl Iterator<Item = &'a str> + Clone,
-    ) -> Result<(), ServiceError> {
-        let (bytes, limit) = (texts.clone().map(str::len).sum(), self.max_model_len);
-        if bytes <= SHORT_TEXT {
-            return Ok(());
-        }
-        let least = texts.map(|text| self.tokenizer.least_tokens(text)).sum();
-        if least <= limit {
-            return Ok(());
-        }
-        Err(ServiceError::TextTooLong { field: field.into(), bytes, least, limit })
     }
 
     /// The text of the BOS token, for templates that write it.
@@ -289,7 +272,7 @@ fn lengths(spec: &DecoderSpec, options: &LoadOptions) -> Result<(usize, EngineCo
         return Err(ServeError::TooLong { asked, limit, of: "the model was made for" });
     }
     let config = engine_config(spec, asked, options);
-    let pool = config.kv_blocks * BLOCK_SIZE;
+    let pool = config.kv_blocks.saturating_mul(BLOCK_SIZE);
     if asked > pool && options.max_model_len.is_some() {
         return Err(ServeError::TooLong { asked, limit: pool, of: "the KV pool (--kv-tokens) holds" });
     }
@@ -301,8 +284,9 @@ fn engine_config(spec: &DecoderSpec, max_model_len: usize, options: &LoadOptions
     let layout = PageLayout { n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
     let block = KvStore::block_bytes(spec.n_layers, layout, options.compute.kv_float());
     // room for a few long prompts, at most 4 GiB; memory is taken only as blocks are first used
-    let kv_tokens =
-        options.kv_tokens.unwrap_or_else(|| (4 * max_model_len).min((4 << 30) / block * BLOCK_SIZE));
+    let kv_tokens = options
+        .kv_tokens
+        .unwrap_or_else(|| max_model_len.saturating_mul(4).min((4 << 30) / block * BLOCK_SIZE));
     let threads =
         options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     EngineConfig {
@@ -316,5 +300,40 @@ fn engine_config(spec: &DecoderSpec, max_model_len: usize, options: &LoadOptions
         threads: threads.max(1),
         prefix_cache: !options.no_prefix_cache,
         early_exit: !options.no_early_exit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::rope::Rope;
+
+    #[test]
+    fn no_length_wraps() {
+        let spec = DecoderSpec {
+            n_layers: 1,
+            hidden: 64,
+            intermediate: 64,
+            n_heads: 1,
+            n_kv_heads: 1,
+            head_dim: 64,
+            vocab: 1,
+            norm_eps: 1e-6,
+            rope: Rope { theta: 1e4, scaling: RopeScaling::Default },
+            qkv_bias: false,
+            o_bias: false,
+            qk_norm: false,
+            tied: true,
+            max_context: 512,
+        };
+        // four times as much, the size of a pool, would be nothing
+        let factor = (1u64 << 53) as f64;
+        let stretched =
+            LoadOptions { rope_scaling: Some(RopeScaling::Linear { factor }), ..LoadOptions::default() };
+        let (len, config) = lengths(&spec, &stretched).unwrap();
+        assert_eq!(len, config.kv_blocks * BLOCK_SIZE);
+        assert!(config.kv_blocks > 1000, "{config:?}");
+        let pool = LoadOptions { kv_tokens: Some(usize::MAX), ..LoadOptions::default() };
+        assert_eq!(lengths(&spec, &pool).unwrap().0, 512);
     }
 }

@@ -6,6 +6,7 @@ mod admission;
 mod error;
 pub mod generate;
 mod heads;
+mod limits;
 pub mod load;
 mod observe;
 pub mod score;

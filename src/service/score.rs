@@ -2,24 +2,23 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Instant};
 
-use super::{Permit, ServedModel, ServiceError, generate::off_thread};
+use super::{
+    Permit, ServedModel, ServiceError,
+    generate::off_thread,
+    limits::{ScoreSize, query_field},
+};
 use crate::{
     engine::{EngineError, RowsOutput, RowsRequest, Tail},
     ids::{HeadRef, Span},
     kv::Salt,
-    prompt::layout::{Chunk, LayoutError, NULL_QUERY, ScoringPrompt, layout},
+    prompt::layout::{Chunk, LayoutError, NULL_QUERY, Piece, ScoringPrompt, layout},
     score::{
         ChunkScore, Control, Method, Read, Rows, ScoreInput, Statistic, head_responses, rank, responses,
         score,
     },
 };
 
-/// Most queries of one request: each holds rows over all candidates until the last one is read.
-pub const MAX_QUERIES: usize = 512;
-
-/// Most numbers of an explanation: a response per query, head and candidate token. Each takes some 20 bytes of the
-/// answer, so this is some 60 MB of it.
-pub const MAX_EXPLAINED: usize = 3_000_000;
+pub use super::limits::{MAX_EXPLAINED, MAX_KEPT, MAX_QUERIES, MAX_READ, MAX_RESULTS};
 
 /// What is to be scored.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,7 +62,7 @@ pub struct ScoreAnswer {
     pub queries: Vec<QueryScores>,
     /// The heads that were read, in the order of `ChunkScore::heads`.
     pub heads: Vec<HeadRef>,
-    /// `name@hash` of the head set, or `custom@hash`.
+    /// `name@hash` of the head set, or `custom:` and the heads, as in `custom:L1H2+L3H0`.
     pub head_set: String,
     /// The method that was used.
     pub method: Method,
@@ -150,6 +149,20 @@ impl ServedModel {
     /// # Errors
     /// When a field is wrong, the prompt too long, or the engine fails.
     pub async fn score(self: &Arc<Self>, job: ScoreJob, permit: Permit) -> Result<ScoreAnswer, ServiceError> {
+        self.score_as(job, permit, |answer| answer).await
+    }
+
+    /// The same, with the answer put in the form it is wanted in: `form`, too, holds up nobody, and the permit stays taken
+    /// until it is done.
+    ///
+    /// # Errors
+    /// As [`score`](Self::score).
+    pub async fn score_as<T: Send + 'static>(
+        self: &Arc<Self>,
+        job: ScoreJob,
+        permit: Permit,
+        form: impl FnOnce(ScoreAnswer) -> T + Send + 'static,
+    ) -> Result<T, ServiceError> {
         let (model, job) = (Arc::clone(self), Arc::new(job));
         let work = {
             let job = Arc::clone(&job);
@@ -158,8 +171,8 @@ impl ServedModel {
         let (plan, permit) = off_thread(permit, work).await?;
         let nothing_to_read = plan.prompt.chunks.iter().all(|c| c.span.is_empty());
         let output = if nothing_to_read { None } else { Some(self.read_rows(&job, &plan).await?) };
-        let (answer, _permit) = off_thread(permit, move || answer(&job, plan, output)).await?;
-        Ok(answer)
+        let (formed, _permit) = off_thread(permit, move || answer(&job, plan, output).map(form)).await?;
+        Ok(formed)
     }
 
     fn plan(&self, job: &ScoreJob) -> Result<Plan, ServiceError> {
@@ -178,17 +191,13 @@ impl ServedModel {
             control: job.control.unwrap_or(default.control),
             read: job.read.unwrap_or(default.read),
         };
-        for query in &job.queries {
-            self.check_texts("query", std::iter::once(query.as_str()))?;
+        for (i, query) in job.queries.iter().enumerate() {
+            self.check_text(&query_field(job.queries.len(), i), query)?;
         }
-        if job.max_tokens_per_chunk.is_none() {
-            self.check_texts("chunks", job.chunks.iter().map(|chunk| chunk.text.as_str()))?;
-        }
+        self.check_chunks(&job.chunks, job.max_tokens_per_chunk)?;
         let prompt = self.lay_out(job, method)?;
         let usage = self.usage(&prompt, job, method)?;
-        if job.explain {
-            explainable(job.queries.len(), heads.len(), prompt.chunk_lens().iter().sum())?;
-        }
+        self.size(&prompt, job, method, heads.len()).check()?;
         Ok(Plan { heads, head_set, method, prompt, usage, tokenize: begin.elapsed().as_secs_f64() })
     }
 
@@ -227,7 +236,7 @@ impl ServedModel {
 
     fn lay_out(&self, job: &ScoreJob, method: Method) -> Result<ScoringPrompt, ServiceError> {
         let mut queries: Vec<&str> = job.queries.iter().map(String::as_str).collect();
-        if method.control == Control::NullQuery {
+        if matches!(method.control, Control::NullQuery | Control::NullLast) {
             queries.push(NULL_QUERY);
         }
         layout(
@@ -239,7 +248,12 @@ impl ServedModel {
             &self.tokenizer,
         )
         .map_err(|e| match e {
-            LayoutError::EmptyTail { .. } => ServiceError::invalid("query", &e),
+            LayoutError::EmptyTail { number } | LayoutError::Encode { piece: Piece::Query(number), .. } => {
+                ServiceError::invalid(query_field(job.queries.len(), number - 1), &e)
+            }
+            LayoutError::Encode { piece: Piece::Chunk(number), .. } => {
+                ServiceError::invalid(format!("chunks[{}]", number - 1), &e)
+            }
             other => ServiceError::invalid("chunks", &other),
         })
     }
@@ -252,31 +266,46 @@ impl ServedModel {
         method: Method,
     ) -> Result<ScoreUsage, ServiceError> {
         let input = |tail: &Vec<u32>| prompt.prefix.len() + tail.len();
-        let longest = prompt.tails.iter().map(input).max().unwrap_or(0);
-        if longest > self.max_model_len {
-            let limit = self.max_model_len;
-            let field = if prompt.prefix.len() > limit { "chunks" } else { "query" };
-            return Err(ServiceError::TooLong { field: field.into(), prompt: longest, new: 0, limit });
+        let (n, limit) = (job.queries.len(), self.max_model_len);
+        if let Some((i, longest)) = prompt.tails.iter().map(input).enumerate().max_by_key(|(_, len)| *len)
+            && longest > limit
+        {
+            // the null query is nobody's field
+            let chunks_alone = prompt.prefix.len() > limit || i >= n;
+            let field = if chunks_alone { "chunks".into() } else { query_field(n, i) };
+            return Err(ServiceError::TooLong { field, prompt: longest, new: 0, limit });
         }
-        let n = job.queries.len();
         let control = match method.control {
             Control::None => 0,
             Control::QueryFree => prompt.prefix.len(),
-            Control::NullQuery => prompt.tails.last().map_or(0, input),
+            Control::NullQuery | Control::NullLast => prompt.tails.last().map_or(0, input),
         };
         let prompt_tokens = prompt.tails.iter().take(n).map(input).sum::<usize>() + n * control;
         Ok(ScoreUsage { prompt_tokens, ..ScoreUsage::default() })
     }
 
+    /// What the request comes to, for its limits.
+    fn size(&self, prompt: &ScoringPrompt, job: &ScoreJob, method: Method, heads: usize) -> ScoreSize {
+        let reads: usize = reads(prompt, method, job.queries.len()).iter().sum();
+        let control = usize::from(method.control == Control::QueryFree);
+        ScoreSize {
+            queries: job.queries.len(),
+            tails: prompt.tails.len(),
+            heads,
+            chunks: job.chunks.len(),
+            tokens: prompt.chunk_lens().iter().sum(),
+            reads: (reads + control).min(self.step_tokens),
+            explain: job.explain,
+        }
+    }
+
     async fn read_rows(&self, job: &ScoreJob, plan: &Plan) -> Result<RowsOutput, ServiceError> {
         let Plan { heads, method, prompt, .. } = plan;
-        let reads = |tail: &Vec<u32>| match method.read {
-            Read::Last => 1,
-            Read::QueryMean => tail.len(),
-        };
+        let reads = reads(prompt, *method, job.queries.len());
+        let tail = |(tail, reads): (&Vec<u32>, usize)| Tail::read_last(tail.clone(), reads);
         let request = RowsRequest {
             prefix: prompt.prefix.clone(),
-            tails: prompt.tails.iter().map(|t| Tail::read_last(t.clone(), reads(t))).collect(),
+            tails: prompt.tails.iter().zip(reads).map(tail).collect(),
             control: method.control == Control::QueryFree,
             heads: heads.clone(),
             candidates: prompt.chunks.iter().map(|c| c.span).filter(|s| !s.is_empty()).collect(),
@@ -286,17 +315,13 @@ impl ServedModel {
     }
 }
 
-/// Refuses an explanation that would be too large.
-fn explainable(queries: usize, heads: usize, tokens: usize) -> Result<(), ServiceError> {
-    let numbers = queries.saturating_mul(heads).saturating_mul(tokens);
-    if numbers <= MAX_EXPLAINED {
-        return Ok(());
-    }
-    let reason = format!(
-        "{queries} queries over {heads} heads and {tokens} tokens would be explained in {numbers} numbers; the limit is \
-         {MAX_EXPLAINED}: send fewer queries, read fewer heads, or leave explain out"
-    );
-    Err(ServiceError::invalid("explain", &reason))
+/// How many of its last tokens are read of each tail; the null query's comes after those of the `queries`.
+fn reads(prompt: &ScoringPrompt, method: Method, queries: usize) -> Vec<usize> {
+    let of = |(i, tail): (usize, &Vec<u32>)| match method.read {
+        Read::QueryMean if i < queries || method.control == Control::NullQuery => tail.len(),
+        Read::QueryMean | Read::Last => 1,
+    };
+    prompt.tails.iter().enumerate().map(of).collect()
 }
 
 /// From rows to the answer; `output` is absent when every chunk is empty, and then nothing was computed.
@@ -317,7 +342,7 @@ fn answer(job: &ScoreJob, plan: Plan, output: Option<RowsOutput>) -> Result<Scor
         usage.shared_tokens = usage.prompt_tokens.saturating_sub(usage.cached_tokens + usage.computed_tokens);
         let control = match method.control {
             Control::QueryFree => output.control.as_ref(),
-            Control::NullQuery => output.tails.last().map(|reads| &reads[0]),
+            Control::NullQuery | Control::NullLast => output.tails.last().map(|reads| &reads[0]),
             Control::None => None,
         };
         let tails = output.tails.iter().take(job.queries.len());
@@ -379,21 +404,4 @@ fn explanations(
         chunk.offsets.iter().zip(t.by_ref()).map(token).collect()
     };
     Ok(prompt.chunks.iter().map(chunk).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_explanation_has_a_limit() {
-        assert_eq!(explainable(3, 1000, 1000), Ok(()));
-        assert_eq!(explainable(usize::MAX, 0, 9), Ok(()));
-        let said = explainable(160, 336, 2000).unwrap_err().to_string();
-        assert!(
-            said.starts_with("explain: ") && said.contains("107520000") && said.contains("3000000"),
-            "{said}"
-        );
-        assert!(explainable(usize::MAX, usize::MAX, 2).is_err());
-    }
 }

@@ -27,7 +27,8 @@ words! {
     AnswerMass = "answer_mass",
     /// Attention of the query's tokens to relevant chunks less that of the null query's (QRHead); needs labels.
     QrHead = "qrhead",
-    /// The AUROC that heads reach together under a method, by greedy forward selection; needs labels.
+    /// The AUROC that heads reach under a method: those that are best alone, as many as held-out inputs ask for; needs
+    /// labels.
     Auroc = "auroc",
 }
 
@@ -305,13 +306,13 @@ fn by_auroc(labelled: &[&Record], options: &FindOptions) -> Result<Chosen, FindE
     let plan = Plan { seed: options.seed, ..Plan::default() };
     let k_max = options.k.unwrap_or(plan.k_max);
     let plan = Plan { k_max, pool: plan.pool.max(k_max), ..plan };
-    if let Some(k) = options.k.filter(|_| !options.search) {
+    if options.k.is_some() && !options.search {
         let (method, questions) = of(options.method)?;
         let curve = cross_validate(&questions, &plan)?;
         let (mean, error) = (curve.auroc[curve.auroc.len() - 1], curve.standard_error[curve.auroc.len() - 1]);
         let [low, high] = [-TWO_SIDED, TWO_SIDED].map(|errors| (mean + errors * error).clamp(0.0, 1.0));
         let known = Interval { mean, low, high };
-        let heads = select::forward(&questions, plan.pool, k)?.iter().map(|s| s.head).collect();
+        let heads = select::grow(&questions, &plan)?.iter().map(|s| s.head).collect();
         return Ok(Chosen { heads, method, held_out: HeldOut::Known(known), curve: Some(curve) });
     }
     let searched = if options.search { methods().collect() } else { vec![options.method] };

@@ -76,8 +76,9 @@ pub(super) fn build(spec: &TokenizerSpec) -> Result<Built, TokenizerError> {
     let pipeline = pipeline(spec.pre.as_deref())?;
     let types = token_types(spec)?;
     let vocabulary = vocabulary(spec, &types)?;
+    let merges = merges(spec, &vocabulary)?;
     let model = BPE::builder()
-        .vocab_and_merges(vocabulary, merges(spec)?)
+        .vocab_and_merges(vocabulary, merges)
         .ignore_merges(pipeline.ignore_merges)
         .build()
         .map_err(|e| data(format!("the merges do not fit the vocabulary: {}", shown(&e.to_string()))))?;
@@ -139,9 +140,20 @@ fn vocabulary(spec: &TokenizerSpec, types: &[TokenType]) -> Result<Vocab, Tokeni
     }
 }
 
-fn merges(spec: &TokenizerSpec) -> Result<Vec<(String, String)>, TokenizerError> {
+/// The merges as pairs. What a merge makes must be in the vocabulary: the library says so too, but panics where that is
+/// longer than all there is.
+fn merges(spec: &TokenizerSpec, vocabulary: &Vocab) -> Result<Vec<(String, String)>, TokenizerError> {
+    let longest = vocabulary.keys().map(String::len).max().unwrap_or(0);
     let pair = |(rank, merge): (usize, &String)| match merge.split_once(' ') {
-        Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(' ') => Ok((a.into(), b.into())),
+        Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(' ') => {
+            if a.len() + b.len() > longest {
+                return Err(data(format!(
+                    "merge {rank}, \"{}\", makes a token that is not in the vocabulary",
+                    shown(merge)
+                )));
+            }
+            Ok((a.into(), b.into()))
+        }
         _ => {
             Err(data(format!("merge {rank}, \"{}\", is not two tokens with one space between", shown(merge))))
         }
@@ -259,6 +271,12 @@ mod tests {
             let broken = TokenizerSpec { merges: vec![merge.into()], ..good.clone() };
             assert!(matches!(build(&broken), Err(TokenizerError::Data { .. })), "{merge:?} was accepted");
         }
+        // the library would panic at this one
+        let said = error(&TokenizerSpec { merges: vec!["<|x|> <|x|>".into()], ..good.clone() });
+        assert!(
+            said.contains("merge 0, \"<|x|> <|x|>\"") && said.contains("not in the vocabulary"),
+            "{said}"
+        );
         let mut broken = good.clone();
         broken.tokens[5] = broken.tokens[6].clone();
         assert!(error(&broken).contains("tokens 5 and 6"));

@@ -1,8 +1,11 @@
 //! Why a tokenizer cannot be built.
 
-use std::path::PathBuf;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+};
 
-use super::build::SUPPORTED_PRE;
+use super::{build::SUPPORTED_PRE, shown_sentence};
 
 /// Why a tokenizer cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,4 +44,17 @@ pub enum TokenizerError {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+/// Runs `load`, in which the library reads data that may be broken: where it panics over them, that is an error, which
+/// `failed` makes of what it said.
+pub(super) fn guarded<T>(
+    load: impl FnOnce() -> Result<T, TokenizerError>,
+    failed: impl FnOnce(String) -> TokenizerError,
+) -> Result<T, TokenizerError> {
+    catch_unwind(AssertUnwindSafe(load)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().copied();
+        let said = said.or(panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("nothing");
+        Err(failed(format!("the tokenizer library failed on it; it said: {}", shown_sentence(said))))
+    })
 }

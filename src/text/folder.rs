@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 use tokenizers::{PostProcessorWrapper, Tokenizer as HfTokenizer};
 
-use super::TokenizerError;
+use super::{TokenizerError, shown, shown_sentence};
 use crate::ids::TokenId;
 
 /// What a model folder says about its tokenizer.
@@ -54,7 +54,7 @@ pub(super) fn read(path: &Path) -> Result<Folder, TokenizerError> {
 }
 
 fn bad(file: &Path, reason: impl Into<String>) -> TokenizerError {
-    TokenizerError::File { file: file.into(), reason: reason.into() }
+    TokenizerError::File { file: file.into(), reason: shown_sentence(&reason.into()) }
 }
 
 /// The file's text, or `None` when there is none.
@@ -83,7 +83,8 @@ fn check_added_tokens(path: &Path, source: &str, tokenizer: &HfTokenizer) -> Res
         let (Some(id), Some(text)) = (token["id"].as_u64(), token["content"].as_str()) else { continue };
         let got = tokenizer.token_to_id(text);
         if got.map(u64::from) != Some(id) {
-            return Err(bad(path, format!("added token {text:?} should have id {id} but gets {got:?}")));
+            let text = shown(text);
+            return Err(bad(path, format!("added token \"{text}\" should have id {id} but gets {got:?}")));
         }
     }
     Ok(())
@@ -265,5 +266,18 @@ mod tests {
         }
         let (_dir, path) = folder(&ADDED.replace("257", "300"), &[]);
         assert!(said(&path).contains("300"));
+        let evil = format!("\\u001b[2J{}", "x".repeat(5000));
+        let (_dir, path) = folder(&ADDED.replace("257", "300").replace("<|im_end|>", &evil), &[]);
+        assert!(said(&path).len() < 600 && !said(&path).contains('\u{1b}'), "{}", said(&path));
+    }
+
+    #[test]
+    fn what_the_library_panics_at_is_an_error() {
+        let (_dir, path) = folder("[]", &[]);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        // what this merge makes is longer than any token
+        std::fs::write(&path, whole.replace("\"merges\":[]", "\"merges\":[[\"¡\",\"¡\"]]")).unwrap();
+        let said = Tokenizer::from_json_file(&path).unwrap_err().to_string();
+        assert!(said.contains("tokenizer.json") && said.contains("the tokenizer library failed"), "{said}");
     }
 }

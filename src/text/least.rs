@@ -3,14 +3,17 @@
 //!
 //! No token holds more than so many of a byte, nor more than so many bytes in all; so a text with `c` of some byte has at
 //! least `c / most` tokens. That is proven for byte-level BPE without a normaliser or with NFC, whose pre-tokenizer
-//! drops nothing; for every other tokenizer the bound is 0. Tests are here.
+//! drops nothing, whose tokens spell what they stand for, and whose added tokens are in NFC; for every other tokenizer
+//! the bound is 0. Tests are here, and on real vocabularies in `tests/tokenizer_conformance.rs`.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tokenizers::{DecoderWrapper, Tokenizer as HfTokenizer};
+use tokenizers::{
+    DecoderWrapper, Model, ModelWrapper, NormalizedString, Normalizer, Tokenizer as HfTokenizer,
+};
 
-use super::stream::token_bytes;
+use super::{build::byte_to_char, stream::token_bytes};
 
 /// What tokens of a vocabulary can hold at most.
 pub(super) struct Least {
@@ -26,16 +29,20 @@ impl Least {
         let json = |part: Option<Value>| part.unwrap_or(Value::Null);
         let normalizer = json(tokenizer.get_normalizer().and_then(|n| serde_json::to_value(n).ok()));
         let cuts = json(tokenizer.get_pre_tokenizer().and_then(|p| serde_json::to_value(p).ok()));
-        let trims = tokenizer.get_added_tokens_decoder().values().any(|t| t.lstrip || t.rstrip);
+        let ModelWrapper::BPE(bpe) = tokenizer.get_model() else { return None };
+        let spelled = bpe.continuing_subword_prefix.is_none() && bpe.end_of_word_suffix.is_none();
         let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
-        if !byte_level || trims || !keeps_text(&normalizer) || !ends_in_bytes(&cuts) {
+        if !spelled || !byte_level || !keeps_text(&normalizer) || !ends_in_bytes(&cuts) {
+            return None;
+        }
+        // one that trims stands for more than its text, one that is normalised for another
+        let added = tokenizer.get_added_tokens_decoder();
+        if added.values().any(|t| t.lstrip || t.rstrip || t.normalized && !is_normal(tokenizer, &t.content)) {
             return None;
         }
         let mut single = [false; 256];
-        for bytes in vocabulary.keys().map(|token| token_bytes(token)) {
-            if let [byte] = bytes[..] {
-                single[usize::from(byte)] = true;
-            }
+        for (byte, single) in (0..=u8::MAX).zip(&mut single) {
+            *single = bpe.token_to_id(byte_to_char(byte).encode_utf8(&mut [0; 4])).is_some();
         }
         let (mut least, mut counts) = (Self { most: [0; 256], whole: 0 }, [0; 256]);
         for token in vocabulary.keys() {
@@ -78,6 +85,13 @@ impl Least {
     }
 }
 
+/// Whether the normaliser leaves `text` as it is.
+fn is_normal(tokenizer: &HfTokenizer, text: &str) -> bool {
+    let mut normal = NormalizedString::from(text);
+    let done = tokenizer.get_normalizer().is_none_or(|n| n.normalize(&mut normal).is_ok());
+    done && normal.get() == text
+}
+
 /// Nothing, or NFC.
 fn keeps_text(normalizer: &Value) -> bool {
     match normalizer["type"].as_str() {
@@ -113,6 +127,8 @@ fn is_settled(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use crate::{
         prompt::{PieceEncoder, Specials},
         text::{Tokenizer, TokenizerSpec, build::byte_to_char},
@@ -158,6 +174,66 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A byte-level `tokenizer.json` with parts of it replaced.
+    fn folder(changes: &[(&str, serde_json::Value)]) -> Tokenizer {
+        let vocab: serde_json::Map<_, _> =
+            (0..=255u8).map(|b| (byte_to_char(b).to_string(), b.into())).collect();
+        let level =
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true});
+        let mut file = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": level, "post_processor": null, "decoder": level,
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                      "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab,
+                      "merges": []},
+        });
+        for (at, value) in changes {
+            *file.pointer_mut(at).unwrap() = value.clone();
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("tokenizer.json"), file.to_string()).unwrap();
+        Tokenizer::from_json_file(dir.path().join("tokenizer.json")).unwrap()
+    }
+
+    #[test]
+    fn where_tokens_do_not_spell_what_they_stand_for_nothing_is_said() {
+        let word = json!({"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"});
+        let added = |content: &str| {
+            json!([{"id": 256, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                    "normalized": true, "special": false}])
+        };
+        let nfc = ("/normalizer", json!({"type": "NFC"}));
+        let text = "é and so on ".repeat(300);
+        for (changes, says) in [
+            (vec![], true),
+            (vec![("/model", word)], false),
+            (vec![("/model/end_of_word_suffix", json!("</w>"))], false),
+            (vec![("/model/continuing_subword_prefix", json!("##"))], false),
+            (vec![nfc.clone(), ("/added_tokens", added("e\u{301}e\u{301}"))], false),
+            (vec![nfc, ("/added_tokens", added("\u{e9}\u{e9}"))], true),
+            (vec![("/added_tokens", added("e\u{301}e\u{301}"))], true),
+        ] {
+            let tokenizer = folder(&changes);
+            let (least, real) =
+                (tokenizer.least_tokens(&text), tokenizer.encode(&text, Specials::Plain).unwrap().ids.len());
+            assert!(least <= real, "{changes:?}: {least} > {real}");
+            assert_eq!(least > 0, says, "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn a_byte_that_only_an_added_token_spells_is_not_counted() {
+        // the library drops it
+        let others = (0..=255u8).filter(|b| *b != b'q').map(|b| byte_to_char(b).to_string());
+        let vocab: serde_json::Map<_, _> = others.zip((0..255).map(serde_json::Value::from)).collect();
+        let added = json!([{"id": 255, "content": "q", "single_word": true, "lstrip": false, "rstrip": false,
+                            "normalized": false, "special": true}]);
+        let tokenizer = folder(&[("/model/vocab", vocab.into()), ("/added_tokens", added)]);
+        let text = "q".repeat(500);
+        assert_eq!(tokenizer.encode(&text, Specials::Plain).unwrap().ids.len(), 0);
+        assert_eq!(tokenizer.least_tokens(&text), 0);
     }
 
     #[test]

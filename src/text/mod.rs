@@ -15,7 +15,7 @@ mod stream;
 mod tokenizer;
 
 pub use error::TokenizerError;
-pub use shown::shown;
+pub use shown::{shown, shown_sentence};
 pub use spec::{TokenType, TokenizerSpec};
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TokenStream;

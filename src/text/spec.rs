@@ -30,7 +30,7 @@ impl TokenType {
     }
 }
 
-/// A tokenizer as plain data. Field for field what GGUF metadata holds.
+/// A tokenizer as plain data: of what GGUF metadata holds, what is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerSpec {
     /// The kind of tokenizer; `gpt2` is byte-level BPE.
@@ -47,12 +47,8 @@ pub struct TokenizerSpec {
     pub bos: Option<TokenId>,
     /// The end tokens the file names, the main one first.
     pub eos: Vec<TokenId>,
-    /// Padding token.
-    pub pad: Option<TokenId>,
     /// Whether sequences start with `bos`, if stated.
     pub add_bos: Option<bool>,
-    /// Whether sequences end with the first of `eos`, if stated.
-    pub add_eos: Option<bool>,
     /// The chat template's source.
     pub chat_template: Option<String>,
 }

@@ -10,7 +10,7 @@ use std::{
 use sha2::{Digest, Sha256};
 use tokenizers::{DecoderWrapper, Tokenizer as HfTokenizer};
 
-use super::{TokenizerError, TokenizerSpec, build, folder, least::Least};
+use super::{TokenizerError, TokenizerSpec, build, error::guarded, folder, least::Least};
 use crate::{
     ids::{Span, TokenId},
     prompt::{EncodeError, Encoded, PieceEncoder, Specials},
@@ -58,20 +58,25 @@ impl Tokenizer {
     /// Rebuilds the tokenizer a weight file describes. Fails for a model or pre-tokenizer that is not in the
     /// table of `build`, and for data that contradicts itself.
     pub fn from_spec(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
-        let built = build::build(spec)?;
-        Ok(Self::new(folder::Folder {
-            tokenizer: built.tokenizer,
-            bos: spec.bos,
-            eos: spec.eos.clone(),
-            adds_bos: built.adds_bos,
-            chat_template: spec.chat_template.clone(),
-        }))
+        let load = || {
+            let built = build::build(spec)?;
+            Ok(Self::new(folder::Folder {
+                tokenizer: built.tokenizer,
+                bos: spec.bos,
+                eos: spec.eos.clone(),
+                adds_bos: built.adds_bos,
+                chat_template: spec.chat_template.clone(),
+            }))
+        };
+        guarded(load, |reason| TokenizerError::Data { reason })
     }
 
     /// Reads a Hugging Face `tokenizer.json` and the configuration files beside it (see `folder`). Its
     /// truncation, padding and post-processing are left out: text is encoded whole and nothing is added.
     pub fn from_json_file(path: impl AsRef<Path>) -> Result<Self, TokenizerError> {
-        Ok(Self::new(folder::read(path.as_ref())?))
+        let path = path.as_ref();
+        let failed = |reason| TokenizerError::File { file: path.into(), reason };
+        guarded(|| Ok(Self::new(folder::read(path)?)), failed)
     }
 
     fn new(from: folder::Folder) -> Self {

@@ -136,9 +136,44 @@ async fn an_answer_of_any_size_is_refused_before_it_is_computed() {
     let mut body = json!({"queries": queries, "chunks": ["x".repeat(400)], "heads": heads, "explain": true});
     let answer = post(&app(), SCORE, &body).await;
     check(&answer, 400, "explain", "over three million numbers");
-    assert!(answer.text.contains("3686400") && answer.text.contains("3000000"), "{}", answer.text);
+    assert!(answer.text.contains("4710400") && answer.text.contains("3000000"), "{}", answer.text);
     body["queries"] = json!(["q"]);
     post(&app(), SCORE, &body).await.ok();
+    let body = json!({"queries": queries, "chunks": vec!["x"; 50], "heads": heads});
+    let answer = post(&app(), SCORE, &body).await;
+    check(&answer, 400, "queries", "half a million results");
+    assert!(answer.text.contains("537600") && answer.text.contains("500000"), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn a_query_is_named_as_it_was_sent() {
+    let app = app();
+    let (long, longer) = ("x".repeat(600), "x".repeat(1 << 17));
+    for text in [long, longer] {
+        for (queries, param) in [
+            (json!({"query": text}), "query"),
+            (json!({"queries": [text]}), "queries[0]"),
+            (json!({"queries": ["a", text, "b"]}), "queries[1]"),
+        ] {
+            let body = merged(json!({"chunks": ["c"], "heads": HEADS}), &queries);
+            let answer = post(&app, SCORE, &body).await;
+            check(&answer, 400, param, "a long query");
+            assert_eq!(answer.json()["error"]["code"], "context_length_exceeded");
+        }
+    }
+    let body = json!({"query": "q", "chunks": ["c", " ".repeat(500_001)], "heads": HEADS, "max_tokens_per_chunk": 1});
+    let answer = post(&app, SCORE, &body).await;
+    check(&answer, 400, "chunks[1]", "white space that cannot be tokenised");
+}
+
+#[test]
+fn a_folder_without_its_tokenizer_says_so_before_its_weights_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("model.safetensors"), "no weights").unwrap();
+    let files = qrae::hub::ModelFiles::Folder(dir.path().into());
+    let loaded = qrae::service::ServedModel::load(&files, None, &qrae::service::LoadOptions::default());
+    let said = loaded.err().unwrap().to_string();
+    assert!(said.contains("tokenizer.json"), "{said}");
 }
 
 #[tokio::test]
@@ -155,17 +190,46 @@ async fn a_text_that_cannot_fit_is_not_tokenised() {
         (COMPLETIONS, json!({"prompt": ["a", long]}), "prompt[1]"),
         (SCORE, json!({"query": long, "chunks": ["c"], "heads": HEADS}), "query"),
         (SCORE, json!({"query": "q", "chunks": ["", long], "heads": HEADS}), "chunks"),
+        (SCORE, json!({"query": "q", "chunks": [{"title": long, "text": ""}], "heads": HEADS}), "chunks"),
+        (
+            SCORE,
+            json!({"query": "q", "chunks": [long], "heads": HEADS, "max_tokens_per_chunk": 9999999}),
+            "chunks",
+        ),
     ];
     for (path, body, param) in rows {
         let answer = post(&app, path, &body).await;
         check(&answer, 400, param, path);
         assert_eq!(answer.json()["error"]["code"], "context_length_exceeded");
-        assert!(answer.text.contains("bytes of text are at least 2097152 tokens"), "{}", answer.text);
+        let told = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+        let (_, told) = told.split_once("bytes of text are at least ").expect("both numbers");
+        let least: usize = told.split(' ').next().unwrap().parse().unwrap();
+        assert!((2_097_152..2_097_200).contains(&least), "{}", answer.text);
         assert!(answer.text.contains("the limit is "), "{}", answer.text);
     }
-    let answer = post(&app, "/tokenize", &json!({"prompt": long})).await;
-    check(&answer, 400, "prompt", "tokenize");
-    assert!(answer.text.contains("2097152") && answer.text.contains("1048576"), "{}", answer.text);
+    // what is cut is cut after it was tokenised, so one chunk has a limit all the same
+    let cut = json!({"query": "q", "chunks": ["", long], "heads": HEADS, "max_tokens_per_chunk": 5});
+    let unknown = json!({"messages": [{"role": "user", "content": " x".repeat(700_000)}]});
+    for (path, body, param) in [(SCORE, cut, "chunks[1]"), ("/tokenize", json!({"prompt": long}), "prompt")] {
+        let answer = post(&app, path, &body).await;
+        check(&answer, 400, param, path);
+        assert!(answer.text.contains("2097152") && answer.text.contains("1048576"), "{}", answer.text);
+    }
+    let answer = post(&wordy(), "/tokenize", &unknown).await;
+    check(&answer, 400, "messages", "of a tokenizer that tells nothing untokenised");
+    assert!(answer.text.contains("1048576"), "{}", answer.text);
+    let many = vec![1; (1 << 18) + 1];
+    let answer = post(&app, "/detokenize", &json!({"tokens": many})).await;
+    check(&answer, 400, "tokens", "detokenize");
+    assert!(answer.text.contains("262145") && answer.text.contains("262144"), "{}", answer.text);
+    post(&app, "/detokenize", &json!({"tokens": vec![1; 1 << 18]})).await.ok();
+    // many chunks of nothing are separators, and answers
+    let many = json!({"query": "q", "chunks": vec![""; 1 << 17], "heads": HEADS});
+    for app in [app, wordy()] {
+        let answer = post(&app, SCORE, &many).await;
+        check(&answer, 400, "chunks", "separators");
+        assert!(answer.text.contains("at least 131072 tokens"), "{}", answer.text);
+    }
 }
 
 #[test]

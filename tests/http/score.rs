@@ -97,7 +97,7 @@ async fn long_chunks_are_cut_only_when_asked_and_say_so() {
 #[tokio::test]
 async fn every_method_gives_numbers_and_no_chunks_are_fine() {
     let app = app();
-    for statistic in ["entropy", "sum", "breadth"] {
+    for statistic in ["entropy", "sum", "breadth", "scaled_sum"] {
         for control in ["query_free", "none", "null_query"] {
             for read in ["last", "query_mean"] {
                 let more = json!({"statistic": statistic, "control": control, "read": read});

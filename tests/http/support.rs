@@ -63,14 +63,27 @@ pub fn load(bos: bool) -> ServedModel {
     load_from(bos, &|_| {}).unwrap()
 }
 
+/// The tiny model with a tokenizer that trims what stands around an added token, so that nothing is known of how many
+/// tokens a text has before it is tokenised.
+pub fn wordy() -> Router {
+    let state = AppState::new(&ServerOptions::default());
+    let trimming = tokenizer_json().replacen("\"lstrip\":false", "\"lstrip\":true", 1);
+    assert!(state.install(load_with(&trimming, false, &|_| {}).unwrap()));
+    router(state)
+}
+
 fn load_from(bos: bool, change: &dyn Fn(&mut [u8])) -> Result<ServedModel, ServeError> {
+    load_with(&tokenizer_json(), bos, change)
+}
+
+fn load_with(tokenizer: &str, bos: bool, change: &dyn Fn(&mut [u8])) -> Result<ServedModel, ServeError> {
     let dir = tempfile::tempdir().unwrap();
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3");
     fs::copy(golden.join("config.json"), dir.path().join("config.json")).unwrap();
     let mut weights = fs::read(golden.join("model.safetensors")).unwrap();
     change(&mut weights);
     fs::write(dir.path().join("model.safetensors"), weights).unwrap();
-    fs::write(dir.path().join("tokenizer.json"), tokenizer_json()).unwrap();
+    fs::write(dir.path().join("tokenizer.json"), tokenizer).unwrap();
     let config = json!({"bos_token": "<s>", "eos_token": "<|im_end|>", "add_bos_token": bos});
     fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
     let options = LoadOptions { served_name: Some(MODEL.into()), threads: Some(1), ..LoadOptions::default() };

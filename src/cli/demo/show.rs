@@ -66,6 +66,7 @@ impl<W: Write> Page<'_, W> {
         let spec = model.engine.spec();
         let heads: Vec<String> = scores.heads.iter().map(ToString::to_string).collect();
         let by = match scores.method.statistic {
+            Statistic::ScaledSum => "how much of it the result gets, for its length",
             Statistic::Breadth => "the share of the result that gets some of it",
             Statistic::Entropy => "how evenly it spreads over the result",
             Statistic::Sum => "how much of it the result gets",

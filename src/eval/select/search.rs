@@ -57,7 +57,7 @@ pub struct Nested<M> {
 /// order.
 ///
 /// Each method is cross-validated; its number of heads k is set by [`Curve::k`]; the method with the highest
-/// held-out AUROC at its k wins (ties: the earlier one), and its k heads are chosen by [`super::forward`] on all
+/// held-out AUROC at its k wins (ties: the earlier one), and its k heads are chosen by [`super::grow`] on all
 /// questions. Then all of this is done again inside each outer training part, and measured on the part left out.
 pub fn search<M: Clone>(methods: &[(M, Vec<Judged>)], plan: &Plan) -> Result<Found<M>, SelectError> {
     plan.check()?;
@@ -103,7 +103,7 @@ fn pick(tables: &[Table<'_>], part: &[usize], plan: &Plan) -> Pick {
     let curves: Vec<Curve> = tables.par_iter().map(|table| curve(table, part, plan)).collect();
     let value = |m: usize| curves[m].auroc[curves[m].k() - 1];
     let method = (0..curves.len()).fold(0, |best, m| if value(m) > value(best) { m } else { best });
-    let steps = tables[method].forward(part, plan.pool, curves[method].k());
+    let steps = tables[method].grow(part, &Plan { k_max: curves[method].k(), ..*plan });
     Pick { method, steps, curves }
 }
 

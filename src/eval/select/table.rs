@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::{SelectError, Step};
+use super::{Growth, Plan, SelectError, Step};
 use crate::eval::{judged::Judged, metrics::auroc_of_pairs};
 
 /// The usable questions: those with relevant and other chunks.
@@ -53,9 +53,38 @@ impl<'a> Table<'a> {
         self.questions[question].index
     }
 
-    /// Steps that [`Self::forward`] takes.
-    pub(super) fn steps(&self, pool: usize, k_max: usize) -> usize {
-        k_max.min(pool).min(self.n_heads)
+    /// Steps that [`Self::grow`] takes.
+    pub(super) fn steps(&self, plan: &Plan) -> usize {
+        let pool = if plan.growth == Growth::Greedy { plan.pool } else { self.n_heads };
+        plan.k_max.min(pool).min(self.n_heads)
+    }
+
+    /// Grows a set on a part of the questions as the plan says.
+    pub(super) fn grow(&self, part: &[usize], plan: &Plan) -> Vec<Step> {
+        match plan.growth {
+            Growth::Greedy => self.forward(part, plan.pool, plan.k_max),
+            Growth::Ranked => self.ranked(part, plan.k_max),
+        }
+    }
+
+    /// Heads, the best alone first; ties go to the lower index.
+    fn best_first(&self, part: &[usize]) -> Vec<usize> {
+        let means = self.means(part);
+        let mut best: Vec<usize> = (0..self.n_heads).collect();
+        best.sort_by(|&a, &b| means[b].total_cmp(&means[a]).then(a.cmp(&b)));
+        best
+    }
+
+    /// The `k_max` best heads alone, and the macro AUROC of the set with each.
+    fn ranked(&self, part: &[usize], k_max: usize) -> Vec<Step> {
+        let best = self.best_first(part);
+        let mut steps: Vec<Step> =
+            best.into_iter().take(k_max).map(|head| Step { head, auroc: 0.0 }).collect();
+        for &q in part {
+            let aurocs = self.growing(q, &steps);
+            steps.iter_mut().zip(aurocs).for_each(|(step, auroc)| step.auroc += auroc / part.len() as f64);
+        }
+        steps
     }
 
     /// Each head's macro AUROC alone over a part of the questions, `[heads]`.
@@ -69,10 +98,8 @@ impl<'a> Table<'a> {
 
     /// Greedy forward selection on a part of the questions, as [`super::forward`] says. The sums of the heads
     /// already chosen are kept, so a candidate costs one addition per chunk and one comparison per pair.
-    pub(super) fn forward(&self, part: &[usize], pool: usize, k_max: usize) -> Vec<Step> {
-        let means = self.means(part);
-        let mut best: Vec<usize> = (0..self.n_heads).collect();
-        best.sort_by(|&a, &b| means[b].total_cmp(&means[a]).then(a.cmp(&b)));
+    fn forward(&self, part: &[usize], pool: usize, k_max: usize) -> Vec<Step> {
+        let mut best = self.best_first(part);
         best.truncate(pool);
         best.sort_unstable();
         let mut sums: Vec<Vec<f64>> =

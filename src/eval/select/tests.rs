@@ -36,6 +36,10 @@ fn set_auroc(questions: &[Judged], heads: &[usize]) -> f64 {
     metrics::Average::of(questions.iter().map(one)).mean.unwrap()
 }
 
+fn greedy(questions: &[Judged], pool: usize, k_max: usize) -> Result<Vec<Step>, SelectError> {
+    grow(questions, &Plan { growth: Growth::Greedy, pool, k_max, ..Plan::default() })
+}
+
 /// Forward selection with nothing kept from step to step, over all heads.
 fn forward_twin(questions: &[Judged], k_max: usize) -> Vec<Step> {
     let n_heads = questions[0].n_heads();
@@ -61,7 +65,25 @@ fn pick(questions: &[Judged], part: &[usize]) -> Vec<Judged> {
 }
 
 fn small() -> Plan {
-    Plan { k_max: 4, pool: 20, folds: 4, repeats: 2, outer_repeats: 2, seed: 11 }
+    Plan { growth: Growth::Greedy, k_max: 4, pool: 20, folds: 4, repeats: 2, outer_repeats: 2, seed: 11 }
+}
+
+#[test]
+fn ranked_growth_takes_the_heads_that_are_best_alone() {
+    let questions = questions(40, 30, &[(21, 1.0), (7, 1.2), (3, 0.8)], 5);
+    let plan = Plan { growth: Growth::Ranked, k_max: 6, ..small() };
+    let steps = grow(&questions, &plan).unwrap();
+    let alone = head_aurocs(&questions).unwrap();
+    let heads: Vec<usize> = steps.iter().map(|s| s.head).collect();
+    assert!(heads.is_sorted_by(|&a, &b| alone[a] > alone[b] || (alone[a] == alone[b] && a < b)), "{heads:?}");
+    assert!((0..30).filter(|h| !heads.contains(h)).all(|h| alone[h] <= alone[heads[5]]));
+    for (i, step) in steps.iter().enumerate() {
+        assert!((step.auroc - set_auroc(&questions, &heads[..=i])).abs() < 1e-12, "{i}");
+    }
+    assert_eq!(grow(&questions, &Plan { k_max: 99, ..plan }).unwrap().len(), 30);
+    let curve = cross_validate(&questions, &plan).unwrap();
+    let found = search(&[("m", questions)], &plan).unwrap();
+    assert_eq!((curve.auroc.len(), found.choice.heads()), (6, heads[..found.choice.steps.len()].to_vec()));
 }
 
 #[test]
@@ -70,7 +92,7 @@ fn planted_heads_are_found_first_among_noise() {
     let alone = head_aurocs(&found).unwrap();
     assert!(alone[41] > 0.8 && alone[7] > 0.75, "{} {}", alone[41], alone[7]);
     assert!((0..100).filter(|h| ![41, 7].contains(h)).all(|h| (alone[h] - 0.5).abs() < 0.15));
-    let steps = forward(&found, 64, 3).unwrap();
+    let steps = greedy(&found, 64, 3).unwrap();
     assert_eq!([steps[0].head, steps[1].head], [41, 7]);
     assert_eq!(steps[0].auroc, alone[41]);
     assert!(steps[1].auroc > steps[0].auroc + 0.03, "two heads average noise out: {steps:?}");
@@ -91,10 +113,10 @@ fn a_head_that_complements_beats_a_better_one_that_repeats() {
     let questions: Vec<Judged> = (0..50).map(made).collect();
     let alone = head_aurocs(&questions).unwrap();
     assert!(alone[1] > alone[0] && alone[0] > alone[2]);
-    let steps = forward(&questions, 3, 2).unwrap();
+    let steps = greedy(&questions, 3, 2).unwrap();
     assert_eq!([steps[0].head, steps[1].head], [1, 2]);
-    assert_eq!(forward(&questions, 2, 9).unwrap().len(), 2, "a pool of two gives two steps");
-    assert!(forward(&questions, 2, 9).unwrap().iter().all(|step| step.head < 2));
+    assert_eq!(greedy(&questions, 2, 9).unwrap().len(), 2, "a pool of two gives two steps");
+    assert!(greedy(&questions, 2, 9).unwrap().iter().all(|step| step.head < 2));
 }
 
 /// Questions with few distinct scores, so that ties are common, and labels of every kind.
@@ -114,7 +136,7 @@ proptest! {
 
     #[test]
     fn forward_selection_is_that_of_its_slow_twin(questions in any_questions(), k_max in 1_usize..7) {
-        match forward(&questions, 99, k_max) {
+        match greedy(&questions, 99, k_max) {
             Ok(steps) => prop_assert_eq!(steps, forward_twin(&questions, k_max)),
             Err(error) => {
                 prop_assert_eq!(error, SelectError::NothingToTell { questions: questions.len() });
@@ -193,7 +215,7 @@ fn noise_looks_good_until_it_is_measured_honestly() {
         let methods: Vec<(u64, Vec<Judged>)> = (1..5).map(method).collect();
         let found =
             search(&methods, &Plan { repeats: 2, outer_repeats: 2, seed, ..Plan::default() }).unwrap();
-        let best = methods.iter().map(|m| forward(&m.1, 64, 8).unwrap()[7].auroc).fold(0.0, f64::max);
+        let best = methods.iter().map(|m| greedy(&m.1, 64, 8).unwrap()[7].auroc).fold(0.0, f64::max);
         assert!(best > 0.68, "seed {seed}: the best set of noise reaches {best} where it was chosen");
         let nested: Vec<f64> = found.nested.per_question.iter().map(|a| a.unwrap()).collect();
         assert!((nested.iter().sum::<f64>() / 40.0 - found.nested.auroc).abs() < 1e-12);
@@ -259,7 +281,7 @@ fn the_order_of_chunks_does_not_matter() {
     let other: Vec<Judged> = plain.iter().enumerate().map(|(i, q)| turned(q, i)).collect();
     assert_ne!(plain, other);
     assert_eq!(head_aurocs(&plain), head_aurocs(&other));
-    assert_eq!(forward(&plain, 9, 5), forward(&other, 9, 5));
+    assert_eq!(greedy(&plain, 9, 5), greedy(&other, 9, 5));
     assert_eq!(search(&[((), plain)], &small()), search(&[((), other)], &small()));
 }
 
@@ -295,7 +317,7 @@ fn what_cannot_be_chosen_from_is_refused() {
     let ragged = vec![good[0].clone(), questions(1, 3, &[], 1)[0].clone()];
     let heads = SelectError::Heads { question: 1, n_heads: 3, expected: 4 };
     assert_eq!(head_aurocs(&ragged), Err(heads.clone()));
-    assert_eq!(forward(&ragged, 2, 2), Err(heads));
+    assert_eq!(greedy(&ragged, 2, 2), Err(heads));
     assert_eq!(head_aurocs(&[]), Err(SelectError::NothingToTell { questions: 0 }));
 
     let setting = |plan: &Plan| cross_validate(&good, plan).unwrap_err();
@@ -303,7 +325,7 @@ fn what_cannot_be_chosen_from_is_refused() {
     assert_eq!(setting(&Plan { k_max: 0, ..small() }), error("k_max", 1));
     assert_eq!(setting(&Plan { folds: 1, ..small() }), error("folds", 2));
     assert_eq!(setting(&Plan { repeats: 0, ..small() }), error("repeats", 1));
-    assert_eq!(forward(&good, 0, 2), Err(error("pool", 1)));
+    assert_eq!(greedy(&good, 0, 2), Err(error("pool", 1)));
 
     let few = |needed| SelectError::TooFew { usable: needed - 1, needed, folds: 4 };
     assert_eq!(cross_validate(&good[..3], &small()), Err(few(4)));

@@ -36,7 +36,7 @@ fn best(values: &[f64]) -> usize {
     (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
 }
 
-/// Cross-validates forward selection for k = 1 to `k_max` (fewer when there are fewer heads): the questions are cut
+/// Cross-validates the growing of sets for k = 1 to `k_max` (fewer when there are fewer heads): the questions are cut
 /// into `folds` parts at random, heads are chosen without each part in turn and measured on it; `repeats` times,
 /// each question's AUROCs averaged. Questions without both relevant and other chunks take no part. Questions are
 /// held to be independent: several about the same chunks should be given as one or thinned out.
@@ -57,11 +57,11 @@ pub(super) fn curve(table: &Table<'_>, part: &[usize], plan: &Plan) -> Curve {
         splits(part, plan.folds, plan.repeats, Draw::new(plan.seed, INNER))
             .into_par_iter()
             .flat_map_iter(|split| {
-                let steps = table.forward(&split.training, plan.pool, plan.k_max);
+                let steps = table.grow(&split.training, plan);
                 split.held_out.into_iter().map(move |q| (q, table.growing(q, &steps)))
             })
             .collect();
-    let k_max = table.steps(plan.pool, plan.k_max);
+    let k_max = table.steps(plan);
     let mut sums = vec![vec![0.0; k_max]; table.len()];
     for (q, aurocs) in held_out {
         sums[q].iter_mut().zip(aurocs).for_each(|(sum, auroc)| *sum += auroc);

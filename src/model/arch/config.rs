@@ -2,9 +2,12 @@
 
 use serde::Deserialize;
 
-use crate::model::{
-    rope::{Rope, RopeScaling},
-    spec::DecoderSpec,
+use crate::{
+    model::{
+        rope::{Rope, RopeScaling},
+        spec::DecoderSpec,
+    },
+    text::shown,
 };
 
 /// A parsed `config.json`; keys that no dense decoder needs are ignored.
@@ -46,7 +49,7 @@ impl HfConfig {
     /// The spec of a decoder without biases or qk-norm.
     pub(super) fn plain_spec(&self) -> Result<DecoderSpec, String> {
         if let Some(act) = self.hidden_act.as_deref().filter(|a| *a != "silu") {
-            return Err(format!("hidden_act: {act:?} is not supported, only \"silu\""));
+            return Err(format!("hidden_act: \"{}\" is not supported, only \"silu\"", shown(act)));
         }
         if self.num_attention_heads == 0 {
             return Err("num_attention_heads: is 0".into());
@@ -112,6 +115,7 @@ impl RopeScaling {
         entry.entry("original_max_position_embeddings").or_insert(max_context.into());
         let kind = entry["rope_type"].clone();
         if !["default", "linear", "llama3", "yarn"].iter().any(|k| kind == *k) {
+            let kind = shown(&kind.to_string());
             return Err(format!(
                 "rope_type {kind} is not supported; supported are default, linear, llama3, yarn"
             ));

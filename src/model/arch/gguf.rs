@@ -8,6 +8,7 @@ use crate::model::{
         spec::DecoderSpec,
     },
 };
+use crate::text::shown;
 
 /// Sizes common to all dense decoders, and which optional tensors there are.
 pub struct GgufSizes {
@@ -115,7 +116,7 @@ fn scaling(file: &GgufFile, head_dim: usize) -> Result<RopeScaling, LoadError> {
             }))
         }
         Some(other) => {
-            let reason = format!("{other:?} is not supported; supported are none, linear, yarn");
+            let reason = format!("\"{}\" is not supported; supported are none, linear, yarn", shown(other));
             Err(LoadError::key(file.path(), file.arch_key("rope.scaling.type")?, &reason))
         }
     }

@@ -6,6 +6,7 @@ use candle_core::{Tensor, quantized::gguf_file};
 use gguf_file::Value as V;
 
 use super::*;
+use crate::text::Tokenizer;
 
 fn quantized(rows: usize, columns: usize, dtype: GgmlDType) -> QTensor {
     let values: Vec<f32> = (0..rows * columns).map(|i| (i as f32 * 0.37).sin()).collect();
@@ -15,6 +16,14 @@ fn quantized(rows: usize, columns: usize, dtype: GgmlDType) -> QTensor {
 
 /// A file with one value of every kind and three tensors.
 fn sample() -> Vec<u8> {
+    sample_of(&["a", "Ġb", "<|x|>"], &["Ġ b"])
+}
+
+/// The same with this vocabulary, the last two tokens of which end a turn.
+fn sample_of(tokens: &[&str], merges: &[&str]) -> Vec<u8> {
+    let last = tokens.len() as u32 - 1;
+    let types =
+        tokens.iter().enumerate().map(|(i, _)| V::I32(if i as u32 == last { 3 } else { 1 })).collect();
     let texts = |all: &[&str]| V::Array(all.iter().map(|t| V::String((*t).into())).collect());
     let metadata = [
         ("general.architecture", V::String("llama".into())),
@@ -31,12 +40,12 @@ fn sample() -> Vec<u8> {
         ("llama.none", V::Array(vec![])),
         ("tokenizer.ggml.model", V::String("gpt2".into())),
         ("tokenizer.ggml.pre", V::String("smollm".into())),
-        ("tokenizer.ggml.tokens", texts(&["a", "Ġb", "<|x|>"])),
-        ("tokenizer.ggml.token_type", V::Array(vec![V::I32(1), V::I32(1), V::I32(3)])),
-        ("tokenizer.ggml.merges", texts(&["Ġ b"])),
-        ("tokenizer.ggml.eos_token_id", V::U32(2)),
-        ("tokenizer.ggml.eot_token_id", V::U32(1)),
-        ("tokenizer.ggml.padding_token_id", V::U32(0)),
+        ("tokenizer.ggml.tokens", texts(tokens)),
+        ("tokenizer.ggml.token_type", V::Array(types)),
+        ("tokenizer.ggml.merges", texts(merges)),
+        ("tokenizer.ggml.eos_token_id", V::U32(last)),
+        ("tokenizer.ggml.eot_token_id", V::U32(last - 1)),
+        ("tokenizer.ggml.padding_token_id", V::I32(-1)), // as some files have it; nothing reads it
         ("tokenizer.ggml.add_bos_token", V::Bool(false)),
         ("tokenizer.chat_template", V::String("{{ messages }}".into())),
     ];
@@ -149,9 +158,7 @@ fn the_tokenizer_comes_out_as_plain_data() {
         merges: vec!["Ġ b".into()],
         bos: None,
         eos: vec![2, 1],
-        pad: Some(0),
         add_bos: Some(false),
-        add_eos: None,
         chat_template: Some("{{ messages }}".into()),
     };
     assert_eq!(spec, expected);
@@ -174,16 +181,35 @@ fn a_file_cut_anywhere_is_refused() {
 
 #[test]
 fn every_changed_header_byte_gives_a_file_or_an_error() {
-    let whole = sample();
-    for at in 0..whole.len().min(1400) {
+    // every readable byte, so that the tokenizer can be built
+    let letters: Vec<String> = ('!'..='~').chain(['Ġ', 'Ċ']).map(String::from).collect();
+    let tokens: Vec<&str> = letters.iter().map(String::as_str).chain(["Ġb", "Ġbc", "<|x|>"]).collect();
+    let whole = sample_of(&tokens, &["Ġ b", "Ġb c"]);
+    let good = open(&whole).unwrap();
+    assert!(Tokenizer::from_spec(&good.tokenizer_spec().unwrap()).is_ok());
+    let data = good.tensors().map(|(_, info)| info.offset as usize).min().unwrap();
+    for at in 0..data {
         let mut bent = whole.clone();
         bent[at] ^= [0x01, 0x80, 0xFF][at % 3];
         if let Ok(file) = open(&bent) {
             for (name, info) in file.tensors() {
                 assert!(file.tensor(name).is_ok(), "byte {at}: {name} {info:?} passed the check");
             }
-            let _ = file.tokenizer_spec();
+            let _ = file.tokenizer_spec().map(|spec| Tokenizer::from_spec(&spec));
         }
+    }
+}
+
+#[test]
+fn a_part_of_a_split_model_is_refused_with_what_to_do() {
+    let parts = |n: u16| {
+        let key = [&text("split.count")[..], &2u32.to_le_bytes(), &n.to_le_bytes()].concat();
+        header(0, 1, &[&key])
+    };
+    let said = said(&parts(3));
+    assert!(said.contains("one of 3 parts") && said.contains("llama-gguf-split --merge"), "{said}");
+    for whole in [0, 1] {
+        assert!(open(&parts(whole)).is_ok());
     }
 }
 
@@ -289,11 +315,39 @@ fn names_from_the_file_are_bounded_and_harmless_in_messages() {
         architecture.get::<u32>("general.architecture").unwrap_err().to_string(),
         architecture.get::<u32>(&architecture.arch_key("x").unwrap()).unwrap_err().to_string(),
     ];
-    let arch = crate::model::load::gguf(&architecture, None, crate::model::Compute::F32);
-    all.push(arch.err().unwrap().to_string());
+    let load = |file: &GgufFile| crate::model::load::gguf(file, None, crate::model::Compute::F32);
+    all.push(load(&architecture).err().unwrap().to_string());
+    all.push(load(&scaled(&evil)).err().unwrap().to_string());
     for said in all {
         assert!(said.len() < 600 && !said.contains('\u{1b}') && said.contains("xxxx… ("), "{said}");
     }
+}
+
+/// A file whose rotary scaling is of this kind.
+fn scaled(kind: &str) -> GgufFile {
+    let size = |key: &str, n: u32| {
+        [&text(&format!("llama.{key}"))[..], &4u32.to_le_bytes(), &n.to_le_bytes()].concat()
+    };
+    let string = |key: &str, value: &str| [&text(key)[..], &8u32.to_le_bytes(), &text(value)].concat();
+    let eps =
+        [&text("llama.attention.layer_norm_rms_epsilon")[..], &6u32.to_le_bytes(), &1e-5f32.to_le_bytes()];
+    let keys = [
+        string("general.architecture", "llama"),
+        string("llama.rope.scaling.type", kind),
+        size("embedding_length", 32),
+        size("attention.head_count", 1),
+        size("block_count", 1),
+        size("feed_forward_length", 32),
+        size("context_length", 32),
+        eps.concat(),
+    ];
+    let tensor = [&text("token_embd.weight")[..], &entry(&[32], 0, 0)[9..]].concat();
+    let parts: Vec<&[u8]> = keys.iter().chain([&tensor]).map(Vec::as_slice).collect();
+    let directory = header(1, keys.len() as u64, &parts);
+    let data = directory.len().next_multiple_of(32);
+    let mut whole = directory;
+    whole.resize(data + 128, 0);
+    open(&whole).unwrap()
 }
 
 /// Candle's own reader is the slow twin on real files.

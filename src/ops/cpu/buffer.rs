@@ -1,4 +1,4 @@
-//! Memory for weights and KV: zeroed, aligned to cache lines, and on huge pages where the system has them.
+//! Memory for weights and KV: zeroed, aligned to cache lines, and for weights on huge pages where the system has them.
 //!
 //! Decoding reads every weight once per step; on pages of 4 KiB the processor then spends a third of its time finding out
 //! where they are. So buffers are cut from chunks that ask for pages of 2 MiB, and small ones share a chunk.
@@ -17,8 +17,8 @@ const PAGE: usize = 2 << 20;
 const CHUNK: usize = 32 << 20;
 /// Buffers from this size on have a chunk of their own.
 const LARGE: usize = 8 << 20;
-/// A cache line.
-const LINE: usize = 64;
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
 
 /// Numbers for which all bits zero is a value, and any bits are one.
 ///
@@ -110,6 +110,8 @@ impl Chunk {
         // a wish: where there are no huge pages, small ones do
         #[cfg(target_os = "linux")]
         drop(map.advise(if huge { memmap2::Advice::HugePage } else { memmap2::Advice::NoHugePage }));
+        #[cfg(not(target_os = "linux"))]
+        let _ = huge;
         let used = map.as_ptr().align_offset(PAGE);
         Ok(Self { map, used: Mutex::new(used) })
     }

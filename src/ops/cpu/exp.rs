@@ -22,7 +22,7 @@ pub fn exp(x: f32) -> f32 {
     if x < -87.3 { 0.0 } else { p * scale }
 }
 
-/// Adding and taking away `1.5 * 2^23` rounds to the nearest integer, which until then lies in the low bits.
+/// Adding and taking away `1.5 * 2^23` rounds to the nearest integer, ties to even, which until then lies in the low bits.
 pub(super) const ROUND: f32 = 12_582_912.0;
 
 /// Where [`exp2`] ends: the exponent bits of `2^-127` are all 0, so the result is 0 there.
@@ -34,7 +34,7 @@ pub(super) const EXP2: [f32; 6] =
     [0.001_327_951_9, 0.009_670_754, 0.055_506_61, 0.240_222_59, 0.693_147_06, 1.0];
 
 /// `2^x` for `x <= 0`, to 2 ulp down to `x = -126`; exactly 1 at 0, and exactly 0 from -127 on, -∞ included.
-/// NaN stays NaN.
+/// A NaN stays one where the nine lowest bits of its payload are 0, as those of every NaN are that arithmetic makes.
 ///
 /// `x = n + r` with `|r| <= 1/2`; the polynomial, whose exponent bits `n` is then added to.
 #[inline(always)]

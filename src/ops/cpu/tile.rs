@@ -1,4 +1,5 @@
-//! The one micro-kernel under the linear layers and attention: a tile of up to 12 rows by 32 columns.
+//! Instruction sets, and the f32 micro-kernel of plain matrices and attention rows: a tile of up to 12 rows by 32 columns.
+//! (Attention's own tiles: `attention/product.rs`.)
 //!
 //! `C[r][j] (+)= Σ_i A[r][i] · B[i][j]` with `i` ascending, one fused multiply-add per term, starting from
 //! zero or from the value already in `C`. Splitting the sum over `i` into several accumulating calls
@@ -154,6 +155,8 @@ impl Isa {
     pub(crate) fn run(self, work: impl Vectorised) {
         // SAFETY: an `Isa` is only made for what the processor has.
         #[allow(unsafe_code)]
+        #[cfg_attr(not(target_arch = "x86_64"), allow(unused_unsafe))]
+        // plain code asks for no promise
         unsafe {
             match self.kind {
                 #[cfg(target_arch = "x86_64")]

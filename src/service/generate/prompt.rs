@@ -37,7 +37,7 @@ impl ServedModel {
         })?;
         let ids = if disguise.is_empty() {
             let text = self.render(chat, &messages, tools)?;
-            self.check_texts("messages", std::iter::once(text.as_str()))?;
+            self.check_text("messages", &text)?;
             self.tokenizer.encode(&text, Specials::Parse).map(|e| e.ids)
         } else {
             let kwargs = disguise.put_on_map(&chat.chat_template_kwargs);
@@ -49,7 +49,7 @@ impl ServedModel {
             };
             let tools = tools.map(|t| disguise.put_on(t));
             let text = self.render(&masked, &disguise.put_on(&messages), tools.as_ref())?;
-            self.check_texts("messages", std::iter::once(text.as_str()))?;
+            self.check_text("messages", &text)?;
             disguise.encode(&text, &self.tokenizer)
         };
         self.with_bos(ids.map_err(|e| ServiceError::invalid("messages", &e))?, "messages")
@@ -62,7 +62,7 @@ impl ServedModel {
     pub fn prompt_tokens(&self, prompt: &TextPrompt, field: &str) -> Result<Vec<TokenId>, ServiceError> {
         match prompt {
             TextPrompt::Text(text) => {
-                self.check_texts(field, std::iter::once(text.as_str()))?;
+                self.check_text(field, text)?;
                 let ids = self.tokenizer.encode(text, Specials::Parse);
                 self.with_bos(ids.map_err(|e| ServiceError::invalid(field, &e))?.ids, field)
             }

@@ -107,7 +107,7 @@ fn qrhead_sums_over_relevant_chunks_and_may_be_negative() {
 }
 
 #[test]
-fn the_head_that_ranks_best_is_chosen_alone() {
+fn the_head_that_ranks_best_is_chosen() {
     let mut records = labelled(20, 4, Method::default());
     records.push(blank("unknown", 6, 4, None));
     let found = find(&records, 3, &by(Criterion::Auroc)).unwrap();

@@ -36,7 +36,7 @@ pub trait Lanes: Copy {
     /// Adds the low bits of `n` to the exponents: `self * 2^n` where `n` holds `n + 1.5 * 2^23`.
     unsafe fn times_power(self, n: Self) -> Self;
 
-    /// `2^x` for `x <= 0`: [`crate::ops::cpu::exp::exp2`], lane by lane.
+    /// `2^x` for `x <= 0`: [`crate::ops::cpu::exp::exp2`], lane by lane, with what it says of NaNs.
     #[inline(always)]
     unsafe fn exp2(self) -> Self {
         use crate::ops::cpu::exp::{EXP2, LEAST, ROUND};

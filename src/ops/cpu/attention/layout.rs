@@ -1,6 +1,12 @@
 //! Where K and V of a token are in the pages of a layer.
 
-use crate::{ids::BlockId, ops::cpu::tile::COLS};
+use crate::{
+    ids::{BLOCK_SIZE, BlockId},
+    ops::cpu::tile::COLS,
+};
+
+// a page of the kernels is a block of the scheduler
+const _: () = assert!(BLOCK_SIZE == COLS);
 
 /// Where things are inside the K and the V pool of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,7 +29,10 @@ use self::{
     lanes::{LANES, Lanes, Plain},
     strip::{Sizes, Strip},
 };
-use super::{Cpu, tile::Kind};
+use super::{
+    Cpu,
+    tile::{COLS, Kind},
+};
 use crate::ids::BlockId;
 
 pub use layout::PageLayout;
@@ -117,13 +120,14 @@ pub fn attention<T: KvNumber>(
         n_heads >= n_kv_heads && n_heads.is_multiple_of(n_kv_heads),
         "{n_heads} heads over {n_kv_heads}: this is a bug"
     );
-    let apart = |w: &[AttentionItem]| w[0].first_row + w[0].rows <= w[1].first_row;
+    let end = |item: &AttentionItem| item.first_row.checked_add(item.rows);
+    let apart = |w: &[AttentionItem]| end(&w[0]).is_some_and(|end| end <= w[1].first_row);
     assert!(items.windows(2).all(apart), "items that share rows or are out of order: this is a bug");
     assert!(q.len() == out.len() && q.len().is_multiple_of(width), "q and out differ: this is a bug");
     for item in items {
-        assert!((item.first_row + item.rows) * width <= q.len(), "rows outside q: this is a bug");
-        let blocks = (item.first_position + item.rows).div_ceil(super::tile::COLS);
-        assert!(item.table.len() >= blocks, "short block table: this is a bug");
+        assert!(end(item).is_some_and(|end| end <= q.len() / width), "rows outside q: this is a bug");
+        let seen = item.first_position.checked_add(item.rows).map(|seen| seen.div_ceil(COLS));
+        assert!(seen.is_some_and(|seen| seen <= item.table.len()), "short block table: this is a bug");
     }
     let mut plan = PLAN.take();
     let call = Call { cpu, q, n_heads, pages, items, out: Shared(out.as_mut_ptr()) };

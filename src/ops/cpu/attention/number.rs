@@ -36,6 +36,9 @@ pub trait KvNumber: Number {
     /// (beyond ±65504, an f16 becomes that), and only what is infinite or no number stays so.
     fn rounded<'a>(x: &'a [f32], to: &'a mut Vec<Self>) -> &'a [Self];
 
+    /// Whether something in `x` is finite and too great for a page: it becomes the greatest number there.
+    fn saturates(x: &[f32]) -> bool;
+
     /// `x` in f32, exactly; in `to` where that is something else.
     fn widened<'a>(x: &'a [Self], to: &'a mut Vec<f32>) -> &'a [f32];
 
@@ -52,6 +55,10 @@ impl KvNumber for f32 {
 
     fn rounded<'a>(x: &'a [f32], _: &'a mut Vec<Self>) -> &'a [Self] {
         x
+    }
+
+    fn saturates(_: &[f32]) -> bool {
+        false
     }
 
     fn widened<'a>(x: &'a [Self], _: &'a mut Vec<f32>) -> &'a [f32] {
@@ -79,6 +86,11 @@ impl KvNumber for f16 {
         to
     }
 
+    fn saturates(x: &[f32]) -> bool {
+        // no early end, so that it vectorises
+        x.iter().fold(false, |found, x| found | (x.abs() > MOST && x.is_finite()))
+    }
+
     fn widened<'a>(x: &'a [Self], to: &'a mut Vec<f32>) -> &'a [f32] {
         to.resize(x.len(), 0.0);
         x.convert_to_f32_slice(to);
@@ -93,9 +105,11 @@ impl KvNumber for f16 {
     }
 }
 
+/// The greatest f16.
+const MOST: f32 = f16::MAX.to_f32_const();
+
 /// What is finite, between the greatest numbers of f16: an infinite key would make scores no numbers.
 fn saturated(x: f32) -> f32 {
-    const MOST: f32 = f16::MAX.to_f32_const();
     if x.is_finite() { x.clamp(-MOST, MOST) } else { x }
 }
 
@@ -131,7 +145,13 @@ mod tests {
         assert_eq!(rounded(&x.map(|x| -x)), [f16::MIN; 5]);
         assert_eq!(rounded(&[f32::INFINITY, f32::NEG_INFINITY]), [f16::INFINITY, f16::NEG_INFINITY]);
         assert!(rounded(&[f32::NAN; 40]).iter().all(|x| x.is_nan()));
+        for (x, great) in
+            [(65504.0, false), (65504.01, true), (f32::MAX, true), (f32::NAN, false), (f32::INFINITY, false)]
+        {
+            assert_eq!([f16::saturates(&[0.0, x]), f16::saturates(&[-x])], [great; 2], "{x}");
+        }
         // pages of f32 hold what they are given
+        assert!(!f32::saturates(&x));
         assert_eq!(f32::rounded(&x, &mut Vec::new()), x);
     }
 

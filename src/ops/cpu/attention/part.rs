@@ -4,10 +4,13 @@ use super::{
     Pages,
     lanes::{LANES, Lanes},
     number::{KvFloat, KvNumber},
-    product::{AHEAD, LINE, ROW, Rhs, Target, product},
+    product::{AHEAD, ROW, Rhs, Target, product},
     strip::{Memory, Part, ROWS, SEGMENT, Sizes, Strip, Tile},
 };
-use crate::ops::cpu::tile::{COLS, Start};
+use crate::ops::cpu::{
+    buffer::LINE,
+    tile::{COLS, Start},
+};
 
 /// Pages of a segment.
 const PAGES: usize = SEGMENT / COLS;
@@ -141,14 +144,18 @@ impl<T: KvNumber> Strip<'_, T> {
         let (k_page, v_page) = self.pages.layout.pages_of_a_head();
         let n = self.blocks(segment.index);
         // SAFETY: as above.
-        unsafe {
+        let (mut k, mut v) = unsafe {
             let v = to.add(PAGES * k_page);
-            Segment {
-                index: segment.index,
-                k: widen::<V, T>(&segment.k[..n + AHEAD], k_page, to),
-                v: widen::<V, T>(&segment.v[..n + AHEAD], v_page, v),
-            }
+            (
+                widen::<V, T>(&segment.k[..n + AHEAD], k_page, to),
+                widen::<V, T>(&segment.v[..n + AHEAD], v_page, v),
+            )
+        };
+        // after K a tile reads V, and the next tile K again
+        for i in 0..AHEAD {
+            (k[n + i], v[n + i]) = (v[i.min(n - 1)], k[i.min(n - 1)]);
         }
+        Segment { index: segment.index, k, v }
     }
 
     /// Scores of some rows for the first of the pages.

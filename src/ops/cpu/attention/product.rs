@@ -8,7 +8,10 @@ use super::{
     number::KvNumber,
     strip::SEGMENT,
 };
-use crate::ops::cpu::tile::{COLS, Start};
+use crate::ops::cpu::{
+    buffer::LINE,
+    tile::{COLS, Start},
+};
 
 /// Values from one row of a left side to the next: a whole segment of weights, or as many values of a query, and one
 /// vector more, so that rows lie in different cache sets. Fixed, so that it fits addressing modes.
@@ -17,9 +20,6 @@ pub(super) const ROW: usize = SEGMENT + LANES;
 /// How many pages ahead of the sums memory is fetched into the L2 cache. Pages are scattered pieces of some KiB, too
 /// short for the processor to see a stream in them: without this, decoding reads memory at half the rate.
 pub(super) const AHEAD: usize = 2;
-
-/// Bytes of a cache line.
-pub(super) const LINE: usize = 64;
 
 /// The right side: rows of 32 values, `page_rows` of them in each page; of these, rows `from..to` take part. The
 /// [`AHEAD`] pages after the last one are only fetched.

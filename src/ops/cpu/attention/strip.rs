@@ -226,6 +226,8 @@ impl<T: KvNumber> Strip<'_, T> {
     /// Q of the strip in tiles, times what makes its scores exponents of 2.
     #[inline(always)]
     unsafe fn gather<V: Lanes>(&self, sizes: Sizes, q: *const f32, queries: *mut f32) {
+        // what `Sizes` makes room for: a tile's rows, and a vector of their maxima
+        const { assert!(V::ROWS <= ROWS && ROWS <= LANES) };
         let d = self.pages.layout.head_dim;
         let scale = std::f32::consts::LOG2_E / (d as f32).sqrt();
         for t in 0..sizes.tiles {

@@ -184,7 +184,7 @@ fn cut_anyhow<T: KvNumber>() {
 }
 
 #[test]
-fn a_row_is_the_same_bits_on_any_number_of_threads_and_alone() {
+fn a_row_is_the_same_bits_on_any_instruction_set_and_number_of_threads_and_alone() {
     on_any_threads::<f32>();
     on_any_threads::<f16>();
 }
@@ -193,10 +193,11 @@ fn on_any_threads<T: KvNumber>() {
     for c in cases::<T>() {
         let whole = run(&c, &one_thread(), &c.items);
         let width = c.n_heads * c.layout.head_dim;
-        for threads in [1, 2, 3] {
-            let cpu = Cpu::new(threads);
-            assert_eq!(run(&c, &cpu, &c.items), whole, "{threads} threads");
-            assert_eq!(run(&c, &cpu, &cut(&c.items, 9)), whole, "{threads} threads, many items");
+        for (isa, threads) in Isa::available().into_iter().flat_map(|isa| [1, 2, 3].map(|n| (isa, n))) {
+            let cpu = Cpu::with_isa(isa, threads);
+            let on = format!("{isa:?}, {threads} threads");
+            assert_eq!(run(&c, &cpu, &c.items), whole, "{on}");
+            assert_eq!(run(&c, &cpu, &cut(&c.items, 9)), whole, "{on}, many items");
             for item in &c.items {
                 // one row of a long sequence: its segments are computed side by side
                 for row in [0, item.rows / 2, item.rows - 1] {
@@ -208,7 +209,7 @@ fn on_any_threads<T: KvNumber>() {
                     };
                     let out = run(&c, &cpu, std::slice::from_ref(&alone));
                     let at = alone.first_row * width..(alone.first_row + 1) * width;
-                    assert_eq!(out[at.clone()], whole[at.clone()], "{threads} threads, row {row} alone");
+                    assert_eq!(out[at.clone()], whole[at.clone()], "{on}, row {row} alone");
                     assert!(out[at.end..].iter().all(|x| x.is_nan()), "rows of nobody are left alone");
                 }
             }

@@ -22,7 +22,8 @@ pub enum BlockFormat {
     Q6K,
 }
 
-/// One block, decoded. Only the first [`BlockFormat::weights`] codes and [`BlockFormat::groups`] factors mean something.
+/// One block, decoded. Only the first [`BlockFormat::weights`] codes, and a factor per [`BlockFormat::group`] of them, mean
+/// something.
 #[derive(Clone, Debug)]
 pub struct Block {
     /// The codes, in order.
@@ -48,19 +49,19 @@ impl Block {
 impl BlockFormat {
     /// Weights in a block.
     #[must_use]
-    pub fn weights(self) -> usize {
+    pub const fn weights(self) -> usize {
         Self::block_weights(self.has_factors())
     }
 
     /// Weights in a block of a format with or without [factors](Self::has_factors).
     #[inline]
-    pub(super) fn block_weights(factors: bool) -> usize {
+    pub(super) const fn block_weights(factors: bool) -> usize {
         if factors { 256 } else { 32 }
     }
 
     /// Bytes of a block in the file.
     #[must_use]
-    pub fn bytes(self) -> usize {
+    pub const fn bytes(self) -> usize {
         match self {
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
@@ -92,15 +93,9 @@ impl BlockFormat {
         if matches!(self, Self::Q2K | Self::Q3K | Self::Q6K) { 16 } else { 32 }
     }
 
-    /// Scale groups in a block.
-    #[must_use]
-    pub fn groups(self) -> usize {
-        self.weights() / self.group()
-    }
-
     /// A block has one f16 scale and integer factors per group; otherwise the f16 is the scale.
     #[must_use]
-    pub fn has_factors(self) -> bool {
+    pub const fn has_factors(self) -> bool {
         matches!(self, Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K)
     }
 

@@ -12,11 +12,11 @@
 //! The same on tile registers, for many rows: `amx.rs`.
 
 #[cfg(target_arch = "x86_64")]
-use super::avx2;
+use super::{avx2, stored::VECTORS};
 use super::{
     rows::{Group, QuantRows},
     slice::Expanded,
-    stored::{TILE, VECTORS},
+    stored::TILE,
 };
 use crate::ops::cpu::tile::{COLS, Isa, Vectorised};
 
@@ -32,7 +32,8 @@ pub(super) struct Shape {
     pub(super) mins: bool,
     /// Code of a weight of 0: a power of two, or 0 where there are minima.
     pub(super) zero: u8,
-    /// Bits that every code fits in.
+    /// Bits that every code fits in; plain code does not ask.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) bits: usize,
 }
 

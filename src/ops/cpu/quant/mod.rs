@@ -22,9 +22,14 @@ use std::cell::RefCell;
 
 use dot::{Left, Out, ROWS, Shape, dot};
 use slice::{SLICE, Slice};
-use stored::{Layout, TILE};
+#[cfg(target_arch = "x86_64")]
+use stored::Layout;
+use stored::TILE;
 
 use super::tile::{COLS, Isa};
+
+// a tile has one scale of the activations, and codes of 8 bits at least one of the weights
+const _: () = assert!(rows::GROUP == TILE);
 
 thread_local! {
     /// The slice a thread works on.

@@ -9,14 +9,15 @@ use half::f16;
 
 use super::{BlockFormat, QuantMatrix, matrix::PackError};
 use crate::ops::cpu::{
+    exp::ROUND,
     floats::FloatType,
     tile::{Isa, Vectorised},
 };
 
 /// Weights of a block.
-const WEIGHTS: usize = 32;
+const WEIGHTS: usize = BlockFormat::Q8_0.weights();
 /// Its bytes: the scale, then the codes.
-const BYTES: usize = 34;
+const BYTES: usize = BlockFormat::Q8_0.bytes();
 
 impl QuantMatrix {
     /// Quantises an `[n, k]` matrix of plain numbers panel by panel; `read` writes the bytes of some rows, in order.
@@ -73,10 +74,8 @@ fn block(w: &[f32; WEIGHTS], to: &mut [u8; BYTES]) {
     // weights so small that f16 has no scale for them are zeros
     let inverse = if scale == f16::ZERO { 0.0 } else { 1.0 / exact };
     to[..2].copy_from_slice(&scale.to_le_bytes());
-    // an integer plus 1.5 · 2^23 has it in its low bits
-    const MAGIC: f32 = 12_582_912.0;
     for (code, v) in to[2..].iter_mut().zip(w) {
-        *code = ((v * inverse).round() + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()) as u8;
+        *code = ((v * inverse).round() + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as u8;
     }
 }
 

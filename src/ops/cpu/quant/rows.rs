@@ -3,6 +3,7 @@
 use crate::ops::cpu::{
     buffer::{Number, Scratch},
     disjoint::Disjoint,
+    exp::ROUND,
     tile::{Isa, Vectorised},
 };
 
@@ -180,10 +181,8 @@ fn group(x: &[f32; GROUP], codes: &mut [i8; GROUP]) -> f32 {
         return if max < LEAST { 0.0 } else { f32::NAN };
     }
     let inverse = 127.0 / max;
-    // adding and taking away 1.5 · 2^23 rounds to the nearest integer, ties to even
-    const MAGIC: f32 = 12_582_912.0;
     for (code, v) in codes.iter_mut().zip(x) {
-        *code = ((v * inverse + MAGIC).to_bits() as i32 - MAGIC.to_bits() as i32) as i8;
+        *code = ((v * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32) as i8;
     }
     max / 127.0
 }

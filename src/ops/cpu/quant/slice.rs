@@ -44,6 +44,7 @@ impl Slice {
     }
 
     /// Fills everything with numbers of 24 bits, for a kernel to try itself on.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     pub(super) fn fill_with(&mut self, mut random: impl FnMut() -> u32) {
         self.codes.as_flattened_mut().as_flattened_mut().iter_mut().for_each(|c| *c = random() as u8);
         for number in self.scales.as_flattened_mut().iter_mut().chain(self.mins.as_flattened_mut()) {
@@ -52,6 +53,7 @@ impl Slice {
     }
 
     /// What is in it.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     pub(super) fn expanded(&self) -> Expanded<'_> {
         Expanded { codes: &self.codes, scales: &self.scales, mins: &self.mins }
     }

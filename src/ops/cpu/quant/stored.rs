@@ -121,6 +121,7 @@ impl Layout {
 }
 
 /// Where the codes of consecutive tiles are.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct Tiles {
     start: *const u8,
@@ -130,6 +131,7 @@ pub(super) struct Tiles {
     run: (usize, usize),
 }
 
+#[cfg(target_arch = "x86_64")]
 impl Tiles {
     /// As they are stored: `blocks` are whole blocks.
     pub(super) fn stored(layout: &Layout, blocks: &[u8]) -> Self {
