@@ -161,7 +161,7 @@ fn heads_are_chosen_on_the_calibration_records_only() {
     assert_eq!(by_method.iter().map(|r| r.name.clone()).collect::<Vec<_>>(), want, "one row per method");
     assert!(by_method.iter().all(|r| r.heads == "L0H1" && r.metrics.auroc.mean == 1.0));
     assert_eq!(row(&judgement, "QRHead").heads, "top 4", "sixteen, or all there are");
-    assert_eq!(judgement.rows.len(), 3 + want.len() + 6);
+    assert_eq!(judgement.rows.len(), 1 + 3 + want.len() + 6);
     let again = judge(&questions(), &calibration(12, true), &options("L0H1")).unwrap();
     assert_eq!(again, judgement, "a seed, a table");
 }
