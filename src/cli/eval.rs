@@ -12,7 +12,6 @@ use super::{
     load::{self, Ready},
     localize::{identity, observe},
     questions,
-    terminal::Screen,
 };
 use crate::{
     eval::{
@@ -108,7 +107,7 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<()> {
     };
     let report = table::Report { judgement: &judgement, order, identity: &identity, data: &args.data };
     report.write(&out)?;
-    report.print(args.json, Screen::stdout(), &out)
+    report.print(args.json, &out)
 }
 
 /// Test questions must not get among those that heads are chosen on.

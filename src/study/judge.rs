@@ -180,10 +180,7 @@ fn chosen_rows(
         seed: options.seed,
     };
     let mut wanted: Vec<(String, FindOptions)> = vec![
-        (
-            "paper: by attention on the answer".into(),
-            FindOptions { criterion: Criterion::AnswerMass, ..base },
-        ),
+        ("paper: by answer mass".into(), FindOptions { criterion: Criterion::AnswerMass, ..base }),
         ("by QRHead's score".into(), FindOptions { criterion: Criterion::QrHead, ..base }),
         ("search".into(), FindOptions { search: true, ..base }),
     ];

@@ -151,7 +151,7 @@ fn heads_are_chosen_on_the_calibration_records_only() {
     let judgement = judge(&questions(), &calibration(12, true), &options("L0H1")).unwrap();
     assert_eq!((judgement.questions, judgement.calibration), (5, 12));
     assert_eq!(judgement.left_out, []);
-    let paper = row(&judgement, "paper: by attention on the answer, last/query_free/entropy");
+    let paper = row(&judgement, "paper: by answer mass, last/query_free/entropy");
     assert_eq!(paper.heads, "L1H1 L1H0", "as the answers say, however bad");
     assert!(row(&judgement, "by QRHead's score, ").heads.starts_with("L1H0"));
     let searched = row(&judgement, "search, ");
