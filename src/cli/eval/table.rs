@@ -8,17 +8,30 @@ use std::{
 };
 
 use anyhow::Context;
-use comfy_table::{Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde_json::{Value, json};
 
 use super::super::{pictures, terminal::Screen};
 use crate::{
     eval::bootstrap::Interval,
+    ids::HeadRef,
     study::{
         folder::Identity,
         judge::{Judgement, OrderSensitivity, Row},
     },
 };
+
+/// Columns of the longest method and the space around it.
+const NAME_WIDTH: u16 = 34;
+
+/// Most heads that the terminal's table names; the files name all.
+const FEW: usize = 4;
+
+/// The words about heads, or how many there are where they are too many to name.
+fn few_heads(words: &str) -> String {
+    let heads = words.split(' ').map(str::parse::<HeadRef>).filter(Result::is_ok).count();
+    if heads > FEW { format!("{heads} heads") } else { words.to_owned() }
+}
 
 /// Everything an evaluation says.
 pub(super) struct Report<'a> {
@@ -70,13 +83,22 @@ impl Report<'_> {
         [row.name.clone(), row.heads.clone(), cell(&m.auroc), cell(&m.recall), cell(&m.ndcg), cell(&m.mrr)]
     }
 
+    /// For the terminal: two lines a row, so that neither methods nor numbers are broken.
     fn table(&self, screen: Screen) -> Table {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING).set_width(u16::try_from(screen.width).unwrap_or(u16::MAX));
-        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(self.head());
         for row in &self.judgement.rows {
-            table.add_row(Self::cells(row));
+            let [name, heads, metrics @ ..] = Self::cells(row);
+            let mut cells = vec![name.replace(", ", "\n"), few_heads(&heads)];
+            cells.extend(metrics.map(|cell| cell.replace(" (", "\n").replace(')', "")));
+            table.add_row(cells);
+        }
+        let name = ColumnConstraint::LowerBoundary(Width::Fixed(NAME_WIDTH));
+        let whole = ColumnConstraint::ContentWidth;
+        for (i, column) in table.column_iter_mut().enumerate().filter(|(i, _)| *i != 1) {
+            column.set_constraint(if i == 0 { name } else { whole });
         }
         table
     }
