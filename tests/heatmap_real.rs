@@ -90,8 +90,7 @@ fn attention_on_answers_equals_the_reference_in_every_head() {
             at / per_layer,
             at % per_layer
         );
-        assert!(worst < 2e-3, "{name}: {worst}");
-        // and the numbers are large enough for that to mean something
-        assert!(heads.iter().copied().fold(0.0, f64::max) > 10.0 * 2e-3, "{name}");
+        // heads differ by up to 0.05
+        assert!(worst < 1e-4, "{name}: {worst}");
     }
 }

@@ -4,7 +4,7 @@ mod files;
 mod show;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
     path::{Path, PathBuf},
     str::FromStr,
@@ -25,7 +25,7 @@ use crate::{
     eval::{
         answer::{Usability, usability},
         question::Question,
-        sample::sample,
+        sample::sample_where,
     },
     score::{Control, Method, Read, Statistic},
     service::ServiceError,
@@ -197,8 +197,9 @@ fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
     let begin = Instant::now();
     let criterion = args.choice.criterion()?;
     let all = questions::read(data, args.choice.seed)?;
-    let usable = usable(all, criterion)?;
-    let drawn = sample(usable, args.n.get(), args.choice.seed);
+    count_useless(&all, criterion)?;
+    let usable = |question: &Question| useless(question, criterion).is_none();
+    let drawn = sample_where(all, args.n.get(), args.choice.seed, usable);
     let options = args.engine.options();
     let ready = load::load(&args.model, &options, true)?;
     let identity = identity(&ready);
@@ -236,39 +237,41 @@ pub(super) fn identity(ready: &Ready) -> Identity {
     }
 }
 
-/// The questions the criterion can use; says how many it cannot, and why.
-fn usable(all: Vec<Question>, criterion: Criterion) -> anyhow::Result<Vec<Question>> {
-    let total = all.len();
-    let (mut usable, mut yes_no, mut no_answer, mut elsewhere, mut alike) = (Vec::new(), 0, 0, 0, 0);
-    for question in all {
-        let told = question.labels.as_ref();
-        let told = told.is_some_and(|l| l.iter().any(|&l| l > 0) && l.contains(&0));
-        match (criterion, usability(&question)) {
-            (Criterion::AnswerMass, Usability::YesNo) => yes_no += 1,
-            (Criterion::AnswerMass, Usability::NoAnswer) => no_answer += 1,
-            (Criterion::AnswerMass, Usability::NotInText) => elsewhere += 1,
-            (Criterion::QrHead | Criterion::Auroc, _) if !told => alike += 1,
-            _ => usable.push(question),
-        }
+/// Why the criterion cannot use the question; nothing when it can.
+fn useless(question: &Question, criterion: Criterion) -> Option<&'static str> {
+    let labels = question.labels.as_deref().unwrap_or_default();
+    let tells = labels.iter().any(|&l| l > 0) && labels.contains(&0);
+    match (criterion, usability(question)) {
+        (Criterion::AnswerMass, Usability::YesNo) => Some("answered by yes or no"),
+        (Criterion::AnswerMass, Usability::NoAnswer) => Some("without an answer"),
+        (Criterion::AnswerMass, Usability::NotInText) => Some("whose answer stands in no chunk"),
+        (Criterion::QrHead | Criterion::Auroc, _) if !tells => Some("without both relevant and other chunks"),
+        _ => None,
     }
-    let reasons = [
-        (yes_no, "answered by yes or no"),
-        (no_answer, "without an answer"),
-        (elsewhere, "whose answer stands in no chunk"),
-        (alike, "without both relevant and other chunks"),
-    ];
-    let left_out: Vec<String> =
-        reasons.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
+}
+
+/// Says how many questions cannot be used, and why.
+///
+/// # Errors
+/// When none can.
+fn count_useless(all: &[Question], criterion: Criterion) -> anyhow::Result<()> {
+    let total = all.len();
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in all.iter().filter_map(|question| useless(question, criterion)) {
+        *reasons.entry(reason).or_default() += 1;
+    }
+    let usable = total - reasons.values().sum::<usize>();
+    let left_out: Vec<String> = reasons.iter().map(|(why, n)| format!("{n} {why}")).collect();
+    let left_out = left_out.join(", ");
     anyhow::ensure!(
-        !usable.is_empty(),
-        "none of {total} questions can be used for criterion {criterion}: {}; {}",
-        left_out.join(", "),
+        usable > 0,
+        "none of {total} questions can be used for criterion {criterion}: {left_out}; {}",
         criterion.advice()
     );
-    if !left_out.is_empty() {
-        eprintln!("{} of {total} questions can be used; left out: {}", usable.len(), left_out.join(", "));
+    if usable < total {
+        eprintln!("{usable} of {total} questions can be used; left out: {left_out}");
     }
-    Ok(usable)
+    Ok(())
 }
 
 /// Observes the inputs that are not in the folder yet, which come from `data`. Those that do not fit the model are left

@@ -135,7 +135,7 @@ pub fn judge(
         Bench { tests, bootstrap: Bootstrap { seed: options.seed, ..Bootstrap::default() }, k: options.k };
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     if let Some((name, heads, method)) = &options.set {
-        rows.push(bench.heads_row(name.clone(), heads, *method, options.n_heads)?);
+        rows.push(bench.heads_row(name, heads, *method, options.n_heads)?);
     }
     if !calibration.is_empty() {
         rows.extend(chosen_rows(&bench, calibration, options, &mut left_out)?);
@@ -197,7 +197,7 @@ fn chosen_rows(
             }
             found => found?,
         };
-        rows.push(bench.heads_row(name, &found.heads, found.method, options.n_heads)?);
+        rows.push(bench.heads_row(&name, &found.heads, found.method, options.n_heads)?);
     }
     Ok(rows)
 }
@@ -291,7 +291,7 @@ impl Bench<'_> {
 
     fn heads_row(
         &self,
-        name: String,
+        name: &str,
         heads: &[HeadRef],
         method: Method,
         n_heads: usize,

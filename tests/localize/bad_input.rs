@@ -70,8 +70,8 @@ fn questions_that_a_criterion_cannot_use_are_counted_by_reason() {
     let (_, told) = home.said(&["localize", "data.json", "--out", "study"]);
     assert!(
         told.contains(
-            "4 of 8 questions can be used; left out: 2 answered by yes or no, 1 without an answer, 1 whose answer stands \
-             in no chunk"
+            "4 of 8 questions can be used; left out: 2 answered by yes or no, 1 whose answer stands in no chunk, 1 without an \
+             answer"
         ),
         "{told}"
     );

@@ -80,6 +80,12 @@ fn the_table_has_every_row_and_is_the_same_everywhere() {
     assert!(told.contains("6 inputs were observed before, in out"), "{told}");
     assert_eq!(observations(&home.at("out")).len(), seen);
     assert_eq!(home.json("out/table.json"), table);
+    // what a row ranks by is in one piece, and its numbers too
+    for part in
+        ["query_mean/null_query/scaled_sum", "last/query_free/entropy", "oracle: the labels", "100–100"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
     let markdown = home.read("out/table.md");
     let rows = table["rows"].as_array().unwrap();
     let lines: Vec<&str> = markdown.lines().filter(|l| l.starts_with("| ")).collect();

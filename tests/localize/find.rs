@@ -188,6 +188,36 @@ fn an_interrupted_run_goes_on_where_it_was() {
 }
 
 #[test]
+fn other_criteria_draw_the_same_questions_as_far_as_they_can() {
+    let home = Home::new();
+    let mut data = questions(0, 12);
+    data[3] = question(3, "yes");
+    data[8] = question(8, "no");
+    home.write("data.json", &array(&data));
+    for seed in ["1", "2", "3"] {
+        let run = |criterion| {
+            home.said(&[
+                "localize",
+                "data.json",
+                "--out",
+                seed,
+                "--n",
+                "8",
+                "--seed",
+                seed,
+                "--criterion",
+                criterion,
+                "--k",
+                "1",
+            ]);
+            observations(&home.at(seed)).len()
+        };
+        assert_eq!(run("answer_mass"), 8);
+        assert!(run("auroc") <= 10, "only those that were of no use before are new");
+    }
+}
+
+#[test]
 fn threads_and_prefix_caching_change_nothing() {
     let home = Home::new();
     home.write("data.json", &array(&questions(0, 6)));
