@@ -33,12 +33,20 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "service",
-        &["engine", "hub", "ids", "kv", "model", "ops", "prompt", "sched", "score", "text"],
+        &["engine", "eval", "hub", "ids", "kv", "model", "ops", "prompt", "sched", "score", "text"],
         &["Tensor", "axum", "hf_hub"],
     ),
     (
+        "study",
+        &["eval", "ids", "prompt", "score"],
+        &["candle", "tokio", "axum", "tokenizers", "hf_hub", "println!", "eprintln!"],
+    ),
+    (
         "cli",
-        &["engine", "http", "hub", "ids", "kv", "model", "prompt", "score", "service", "text"],
+        &[
+            "engine", "eval", "http", "hub", "ids", "kv", "model", "plot", "prompt", "score", "service",
+            "study", "text",
+        ],
         &["candle", "axum", "tokenizers::", "hf_hub"],
     ),
     (

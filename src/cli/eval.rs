@@ -2,7 +2,7 @@
 
 mod table;
 
-use std::path::PathBuf;
+use std::{fs, num::NonZeroUsize, path::PathBuf};
 
 use anyhow::Context;
 use clap::{Args, builder::FalseyValueParser};
@@ -12,7 +12,6 @@ use super::{
     load::{self, Ready},
     localize::{identity, observe},
     questions,
-    terminal::Screen,
 };
 use crate::{
     eval::{
@@ -55,10 +54,10 @@ pub(super) struct EvalArgs {
     calibration: Option<PathBuf>,
     /// Most questions, drawn with --seed [default: all]
     #[arg(long, env = "QRAE_N", value_name = "N")]
-    n: Option<usize>,
+    n: Option<NonZeroUsize>,
     /// Cut-off of recall and nDCG
-    #[arg(long, env = "QRAE_CUT", value_name = "K", default_value_t = 3)]
-    cut: usize,
+    #[arg(long, env = "QRAE_CUT", value_name = "K", default_value = "3")]
+    cut: NonZeroUsize,
     /// Also score each question with its chunks in so many random orders; each takes as long as the first
     #[arg(long, env = "QRAE_PERMUTATIONS", value_name = "N", default_value_t = 0)]
     permutations: usize,
@@ -79,9 +78,9 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<()> {
     let mut options = args.engine.options();
     options.head_set = args.head_set.as_ref().map(PathBuf::from);
     let calibration = args.calibration.as_ref().map(|path| Folder::open(path)).transpose()?;
-    let labelled =
-        labelled(questions::read(&args.data, args.seed, args.model.offline)?, calibration.as_ref())?;
-    let drawn = sample(labelled, args.n.unwrap_or(usize::MAX), args.seed);
+    let all = questions::read(&args.data, args.seed, args.model.offline)?;
+    let labelled = labelled(all, calibration.as_ref())?;
+    let drawn = sample(labelled, args.n.map_or(usize::MAX, NonZeroUsize::get), args.seed);
     let ready = load::load(&args.model, &options, true)?;
     let identity = identity(&ready);
     if let Some(calibration) = &calibration {
@@ -89,11 +88,16 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<()> {
     }
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from("eval").join(&identity.model));
     let folder = Folder::create(&out, &identity)?;
-    let asked: Vec<&Question> = drawn.iter().collect();
-    observe(&ready, &folder, &asked)?;
-    let tests = tests(&folder, &asked)?;
+    must_differ(&folder, calibration.as_ref())?;
     let set = head_set(&ready)?;
-    let judge_options = JudgeOptions { set, n_heads: identity.n_heads, k: args.cut, seed: args.seed };
+    anyhow::ensure!(
+        args.permutations == 0 || set.is_some(),
+        "--permutations scores with a head set, and this model has none; name one with --head-set"
+    );
+    let asked: Vec<&Question> = drawn.iter().collect();
+    observe(&ready, &folder, &asked, &questions::name(&args.data))?;
+    let tests = tests(&folder, &asked)?;
+    let judge_options = JudgeOptions { set, n_heads: identity.n_heads, k: args.cut.get(), seed: args.seed };
     let records = calibration.map(|folder| folder.all()).transpose()?.unwrap_or_default();
     let judgement = judge(&tests, &records, &judge_options)?;
     let order = match &judge_options.set {
@@ -104,7 +108,18 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<()> {
     };
     let report = table::Report { judgement: &judgement, order, identity: &identity, data: &args.data };
     report.write(&out)?;
-    report.print(args.json, Screen::stdout(), &out)
+    report.print(args.json, &out)
+}
+
+/// Test questions must not get among those that heads are chosen on.
+fn must_differ(folder: &Folder, calibration: Option<&Folder>) -> anyhow::Result<()> {
+    let real = |folder: &Folder| fs::canonicalize(folder.root()).ok();
+    anyhow::ensure!(
+        calibration.is_none_or(|calibration| real(calibration) != real(folder)),
+        "--out and --calibration are both {}; choose another folder with --out",
+        folder.root().display()
+    );
+    Ok(())
 }
 
 /// Questions whose labels tell chunks apart and that no head was chosen on.
@@ -163,7 +178,8 @@ fn orders(
     for number in 0..=args.permutations {
         let permuted: Vec<(Vec<usize>, Question)> =
             asked.iter().enumerate().map(|(i, q)| reordered(q, number, args.seed + i as u64)).collect();
-        observe(ready, folder, &permuted.iter().map(|(_, q)| q).collect::<Vec<_>>())?;
+        let these: Vec<&Question> = permuted.iter().map(|(_, q)| q).collect();
+        observe(ready, folder, &these, &questions::name(&args.data))?;
         let mut scores = Vec::new();
         for (order, question) in &permuted {
             let record = folder.of(&[question])?.pop();
@@ -177,7 +193,7 @@ fn orders(
         all.push(scores);
     }
     let labels: Vec<Vec<u32>> = asked.iter().map(|q| q.labels.clone().unwrap_or_default()).collect();
-    Ok(order_sensitivity(&all, &labels, args.cut)?)
+    Ok(order_sensitivity(&all, &labels, args.cut.get())?)
 }
 
 /// The question with its chunks in the `number`-th order, 0 being its own; and where each chunk came from.

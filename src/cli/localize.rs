@@ -4,6 +4,8 @@ mod files;
 mod show;
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     str::FromStr,
     time::Instant,
@@ -23,12 +25,12 @@ use crate::{
     eval::{
         answer::{Usability, usability},
         question::Question,
-        sample::sample,
+        sample::sample_where,
     },
     score::{Control, Method, Read, Statistic},
     service::ServiceError,
     study::{
-        find::{Criterion, FindOptions, find},
+        find::{Criterion, FindOptions, check_k, find},
         folder::{FORMAT, Folder, Identity, Record},
     },
 };
@@ -61,8 +63,8 @@ pub(super) struct LocalizeArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// How many questions, drawn of those that can be used
-    #[arg(long, env = "QRAE_N", value_name = "N", default_value_t = 100)]
-    n: usize,
+    #[arg(long, env = "QRAE_N", value_name = "N", default_value = "100")]
+    n: NonZeroUsize,
     /// Observe only every COUNT-th input, beginning with the I-th; `merge` puts the folders together
     #[arg(long, env = "QRAE_SHARD", value_name = "I/COUNT")]
     shard: Option<Shard>,
@@ -96,7 +98,7 @@ struct ChoiceArgs {
     /// By what heads are chosen: answer_mass, qrhead or auroc [default: answer_mass, with --search auroc]
     #[arg(long, env = "QRAE_CRITERION", value_name = "NAME")]
     criterion: Option<Criterion>,
-    /// Number of heads [default: 2; by AUROC what cross-validation says, at most 8]
+    /// Number of heads, with --search the most [default: 2; by AUROC what cross-validation says, at most 16]
     #[arg(long, env = "QRAE_K", value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     k: Option<u16>,
     /// What is computed per head: entropy, sum, breadth or scaled_sum
@@ -177,6 +179,7 @@ pub(super) fn run(args: &LocalizeArgs) -> anyhow::Result<()> {
 }
 
 fn merge_folders(args: &MergeArgs) -> anyhow::Result<()> {
+    let begin = Instant::now();
     let parts = args.folders.iter().map(|f| Folder::open(f)).collect::<Result<Vec<_>, _>>()?;
     let identity = parts[0].identity();
     let folder = Folder::create(&out(&args.choice, &identity.model), identity)?;
@@ -184,8 +187,7 @@ fn merge_folders(args: &MergeArgs) -> anyhow::Result<()> {
         let taken = folder.take_from(part)?;
         eprintln!("{taken} observations taken from {}", part.root().display());
     }
-    let data = args.folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", ");
-    conclude(&folder, &folder.all()?, &args.choice, &data, Instant::now())
+    conclude(&folder, &folder.all()?, &args.choice, begin)
 }
 
 fn out(choice: &ChoiceArgs, model: &str) -> PathBuf {
@@ -196,15 +198,17 @@ fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
     let begin = Instant::now();
     let criterion = args.choice.criterion()?;
     let all = questions::read(data, args.choice.seed, args.model.offline)?;
-    let usable = usable(all, criterion)?;
-    let drawn = sample(usable, args.n, args.choice.seed);
+    count_useless(&all, criterion)?;
+    let usable = |question: &Question| useless(question, criterion).is_none();
+    let drawn = sample_where(all, args.n.get(), args.choice.seed, usable);
     let options = args.engine.options();
     let ready = load::load(&args.model, &options, true)?;
     let identity = identity(&ready);
+    check_k(args.choice.k.map(usize::from), identity.n_layers * identity.n_heads)?;
     let folder = Folder::create(&out(&args.choice, &identity.model), &identity)?;
     let mine = |i: &usize| args.shard.is_none_or(|shard| shard.has(*i));
     let inputs: Vec<&Question> = (0..drawn.len()).filter(mine).map(|i| &drawn[i]).collect();
-    observe(&ready, &folder, &inputs)?;
+    observe(&ready, &folder, &inputs, &questions::name(data))?;
     if let Some(shard) = args.shard {
         println!(
             "part {} of {} is observed in {}\nwhen all are: qrae localize merge FOLDER … --out study",
@@ -215,7 +219,7 @@ fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let records = folder.of(&inputs)?;
-    conclude(&folder, &records, &args.choice, &data.display().to_string(), begin)
+    conclude(&folder, &records, &args.choice, begin)
 }
 
 /// What belongs to the observations of this model.
@@ -234,43 +238,51 @@ pub(super) fn identity(ready: &Ready) -> Identity {
     }
 }
 
-/// The questions the criterion can use; says how many it cannot, and why.
-fn usable(all: Vec<Question>, criterion: Criterion) -> anyhow::Result<Vec<Question>> {
-    let total = all.len();
-    let (mut usable, mut yes_no, mut no_answer, mut elsewhere, mut alike) = (Vec::new(), 0, 0, 0, 0);
-    for question in all {
-        let told = question.labels.as_ref();
-        let told = told.is_some_and(|l| l.iter().any(|&l| l > 0) && l.contains(&0));
-        match (criterion, usability(&question)) {
-            (Criterion::AnswerMass, Usability::YesNo) => yes_no += 1,
-            (Criterion::AnswerMass, Usability::NoAnswer) => no_answer += 1,
-            (Criterion::AnswerMass, Usability::NotInText) => elsewhere += 1,
-            (Criterion::QrHead | Criterion::Auroc, _) if !told => alike += 1,
-            _ => usable.push(question),
-        }
+/// Why the criterion cannot use the question; nothing when it can.
+fn useless(question: &Question, criterion: Criterion) -> Option<&'static str> {
+    let labels = question.labels.as_deref().unwrap_or_default();
+    let tells = labels.iter().any(|&l| l > 0) && labels.contains(&0);
+    match (criterion, usability(question)) {
+        (Criterion::AnswerMass, Usability::YesNo) => Some("answered by yes or no"),
+        (Criterion::AnswerMass, Usability::NoAnswer) => Some("without an answer"),
+        (Criterion::AnswerMass, Usability::NotInText) => Some("whose answer stands in no chunk"),
+        (Criterion::QrHead | Criterion::Auroc, _) if !tells => Some("without both relevant and other chunks"),
+        _ => None,
     }
-    let reasons = [
-        (yes_no, "answered by yes or no"),
-        (no_answer, "without an answer"),
-        (elsewhere, "whose answer stands in no chunk"),
-        (alike, "without both relevant and other chunks"),
-    ];
-    let left_out: Vec<String> =
-        reasons.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
-    anyhow::ensure!(
-        !usable.is_empty(),
-        "none of {total} questions can be used for criterion {criterion}: {}; {}",
-        left_out.join(", "),
-        criterion.advice()
-    );
-    if !left_out.is_empty() {
-        eprintln!("{} of {total} questions can be used; left out: {}", usable.len(), left_out.join(", "));
-    }
-    Ok(usable)
 }
 
-/// Observes the inputs that are not in the folder yet. Those that do not fit the model are left out and counted.
-pub(super) fn observe(ready: &Ready, folder: &Folder, inputs: &[&Question]) -> anyhow::Result<()> {
+/// Says how many questions cannot be used, and why.
+///
+/// # Errors
+/// When none can.
+fn count_useless(all: &[Question], criterion: Criterion) -> anyhow::Result<()> {
+    let total = all.len();
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in all.iter().filter_map(|question| useless(question, criterion)) {
+        *reasons.entry(reason).or_default() += 1;
+    }
+    let usable = total - reasons.values().sum::<usize>();
+    let left_out: Vec<String> = reasons.iter().map(|(why, n)| format!("{n} {why}")).collect();
+    let left_out = left_out.join(", ");
+    anyhow::ensure!(
+        usable > 0,
+        "none of {total} questions can be used for criterion {criterion}: {left_out}; {}",
+        criterion.advice()
+    );
+    if usable < total {
+        eprintln!("{usable} of {total} questions can be used; left out: {left_out}");
+    }
+    Ok(())
+}
+
+/// Observes the inputs that are not in the folder yet, which come from `data`. Those that do not fit the model are left
+/// out and counted.
+pub(super) fn observe(
+    ready: &Ready,
+    folder: &Folder,
+    inputs: &[&Question],
+    data: &str,
+) -> anyhow::Result<()> {
     let missing: Vec<&Question> = inputs.iter().filter(|q| !folder.has(q)).copied().collect();
     if missing.len() < inputs.len() {
         eprintln!(
@@ -286,7 +298,7 @@ pub(super) fn observe(ready: &Ready, folder: &Folder, inputs: &[&Question]) -> a
     let mut too_long = Vec::new();
     for question in &missing {
         match ready.model.observe(question) {
-            Ok(observed) => folder.keep(question, &observed.observation)?,
+            Ok(observed) => folder.keep(question, data, &observed.observation)?,
             Err(error @ ServiceError::TooLong { .. }) => too_long.push(format!("{}: {error}", question.id)),
             Err(error) => return Err(error).with_context(|| format!("question {}", question.id)),
         }
@@ -306,15 +318,34 @@ pub(super) fn observe(ready: &Ready, folder: &Folder, inputs: &[&Question]) -> a
 }
 
 /// Chooses heads from the records, writes what was found into the folder, and shows it.
-fn conclude(
-    folder: &Folder,
-    records: &[Record],
-    choice: &ChoiceArgs,
-    data: &str,
-    begin: Instant,
-) -> anyhow::Result<()> {
-    let identity = folder.identity();
-    let found = find(records, identity.n_heads, &choice.options()?)?;
-    files::write(folder, &found, data, choice.seed)?;
+fn conclude(folder: &Folder, records: &[Record], choice: &ChoiceArgs, begin: Instant) -> anyhow::Result<()> {
+    let found = find(records, folder.identity().n_heads, &choice.options()?)?;
+    let data: BTreeSet<&str> = records.iter().map(|r| r.data.as_str()).collect();
+    let data = data.into_iter().collect::<Vec<_>>().join(", ");
+    files::write(folder, &found, &data, choice.seed)?;
     show::print(&found, folder, begin.elapsed(), Screen::stdout())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_parts_that_make_a_whole() {
+        let of = |text: &str| text.parse::<Shard>();
+        assert_eq!(of("3/8"), Ok(Shard { number: 3, count: 8 }));
+        for text in ["0/3", "4/3", "0/0", "1/0", "3", "a/b", "1/2/3", "-1/3", ""] {
+            assert!(of(text).unwrap_err().contains("such as 3/8"), "{text}");
+        }
+        for count in 1..5 {
+            let parts: Vec<Shard> = (1..=count).map(|number| Shard { number, count }).collect();
+            for i in 0..20 {
+                assert_eq!(
+                    parts.iter().filter(|shard| shard.has(i)).count(),
+                    1,
+                    "input {i} of {count} parts"
+                );
+            }
+        }
+    }
 }

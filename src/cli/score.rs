@@ -24,7 +24,7 @@ use super::{
 use crate::{
     ids::HeadRef,
     kv::Salt,
-    score::{Control, Read, Statistic},
+    score::{Control, Method, Read, Statistic},
     service::{
         Admission,
         score::{HeadChoice, ScoreJob},
@@ -42,6 +42,7 @@ Examples:
   qrae score request.json
   qrae score --query 'Where was she born?' chunks.jsonl --explain
   jq -c '{query, chunks}' run.jsonl | qrae score --json - > scores.jsonl
+  qrae score --method paper request.json                                    the paper's entropy, with the set's heads
   qrae score --model ./my-model --heads L16H7,L13H13 --statistic entropy request.json";
 
 /// Score the chunks of a file for its query
@@ -67,6 +68,9 @@ pub(super) struct ScoreArgs {
     /// Where attention is read: last or query_mean [default: as the head set says]
     #[arg(long, env = "QRAE_READ", value_name = "NAME")]
     read: Option<Read>,
+    /// All three at once: READ/CONTROL/STATISTIC, or `paper` for last/query_free/entropy
+    #[arg(long, env = "QRAE_METHOD", value_name = "METHOD", conflicts_with_all = ["statistic", "control", "read"])]
+    method: Option<Method>,
     /// Heads to read, layer and head counted from 0: L16H7,L13H13
     #[arg(
         long,
@@ -153,9 +157,9 @@ fn job(args: &ScoreArgs, request: &Request) -> ScoreJob {
         queries: request.queries.clone(),
         chunks: request.chunks.clone(),
         heads: of_flags.unwrap_or_else(of_file),
-        statistic: args.statistic.or(request.statistic),
-        control: args.control.or(request.control),
-        read: args.read.or(request.read),
+        statistic: args.statistic.or(args.method.map(|m| m.statistic)).or(request.statistic),
+        control: args.control.or(args.method.map(|m| m.control)).or(request.control),
+        read: args.read.or(args.method.map(|m| m.read)).or(request.read),
         max_tokens_per_chunk: args.max_tokens_per_chunk.or(request.max_tokens_per_chunk),
         explain: args.explain || request.explain,
         salt: Salt::none(),

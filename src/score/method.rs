@@ -104,6 +104,25 @@ impl Default for Method {
     }
 }
 
+impl std::str::FromStr for Method {
+    type Err = UnknownWord;
+
+    /// `last/query_free/entropy`, or `paper` for just that.
+    fn from_str(s: &str) -> Result<Self, UnknownWord> {
+        let words: Vec<&str> = s.split('/').collect();
+        match words[..] {
+            ["paper"] => Ok(Self::default()),
+            [read, control, statistic] => {
+                Ok(Self { read: read.parse()?, control: control.parse()?, statistic: statistic.parse()? })
+            }
+            _ => {
+                let allowed = &["paper", "READ/CONTROL/STATISTIC such as query_mean/null_last/scaled_sum"];
+                Err(UnknownWord { kind: "method", found: s.to_owned(), allowed })
+            }
+        }
+    }
+}
+
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.read, self.control, self.statistic)
@@ -137,5 +156,14 @@ mod tests {
         round_trips(Control::ALL);
         round_trips(Read::ALL);
         assert_eq!(Method::default().to_string(), "last/query_free/entropy");
+        assert_eq!("paper".parse(), Ok(Method::default()));
+        let best =
+            Method { read: Read::QueryMean, control: Control::NullLast, statistic: Statistic::ScaledSum };
+        assert_eq!(best.to_string().parse(), Ok(best));
+        for (wrong, kind) in
+            [("", "method"), ("last", "method"), ("a/b/c/d", "method"), ("last/none/mean", "statistic")]
+        {
+            assert_eq!(wrong.parse::<Method>().unwrap_err().kind, kind, "{wrong}");
+        }
     }
 }

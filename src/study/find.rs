@@ -2,6 +2,9 @@
 //!
 //! Knows no file and no model. Tests: `find/tests.rs`.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     eval::{
         bootstrap::{Bootstrap, BootstrapError, Interval},
@@ -34,7 +37,7 @@ words! {
 pub struct FindOptions {
     /// By what.
     pub criterion: Criterion,
-    /// Number of heads; by default 2, or under [`Criterion::Auroc`] what cross-validation says.
+    /// Number of heads; by default 2, or under [`Criterion::Auroc`] what cross-validation says. With `search` the most.
     pub k: Option<usize>,
     /// The method the heads are chosen for, and whose AUROC is told.
     pub method: Method,
@@ -57,8 +60,8 @@ pub enum FindError {
         /// The criterion.
         criterion: Criterion,
     },
-    /// More heads than there are.
-    #[error("--k {k} is more than the {n_heads} heads of the model")]
+    /// More heads than there are, or none.
+    #[error("--k {k} heads cannot be chosen of {n_heads}, which the model has; choose 1 to {n_heads}")]
     TooMany {
         /// Heads asked for.
         k: usize,
@@ -148,45 +151,58 @@ const DELTA: f64 = 0.05;
 /// Random halves of the inputs that are compared.
 const HALVINGS: usize = 100;
 
+/// Checks that `k` of `n_heads` heads can be chosen, `n_heads` being those of the whole model.
+///
+/// # Errors
+/// When they cannot.
+pub fn check_k(k: Option<usize>, n_heads: usize) -> Result<(), FindError> {
+    match k {
+        Some(k) if k == 0 || k > n_heads => Err(FindError::TooMany { k, n_heads }),
+        _ => Ok(()),
+    }
+}
+
 /// Chooses heads of a model with `n_heads` heads per layer.
 ///
 /// # Errors
 /// When the inputs lack what the criterion needs, or `k` is more than there are heads.
 pub fn find(records: &[Record], n_heads: usize, options: &FindOptions) -> Result<Findings, FindError> {
-    let labelled: Vec<&Record> = records.iter().filter(|r| tells(r)).collect();
-    let total = records.first().map_or(0, |r| r.observation.n_heads);
-    if let Some(k) = options.k.filter(|&k| total > 0 && !(1..=total).contains(&k)) {
-        return Err(FindError::TooMany { k, n_heads: total });
-    }
-    let mut values = values(records, options.criterion, options.method)?;
-    let chosen = match options.criterion {
-        Criterion::Auroc => by_auroc(&labelled, options)?,
-        _ => by_mean(&values, options)?,
+    let criterion = options.criterion;
+    let usable = usable(records, criterion)?;
+    let total = usable[0].observation.n_heads;
+    check_k(options.k, total)?;
+    let (chosen, values) = match criterion {
+        Criterion::Auroc => {
+            let chosen = by_auroc(&usable, options)?;
+            let values = values(&usable, criterion, chosen.method)?;
+            (chosen, values)
+        }
+        Criterion::AnswerMass | Criterion::QrHead => {
+            let values = values(&usable, criterion, options.method)?;
+            (by_mean(&usable, &values, options)?, values)
+        }
     };
-    if chosen.method != options.method {
-        values = self::values(records, options.criterion, chosen.method)?;
-    }
-    let usable = HeadValues::new(values.iter().map(|(_, v)| v.clone()).collect())?;
-    let heat = usable.means();
+    let means = HeadValues::new(values.clone())?;
     let bootstrap = Bootstrap { seed: options.seed, ..Bootstrap::default() };
+    let labelled: Vec<&Record> = records.iter().filter(|r| tells(r)).collect();
     let (aurocs, scores) = judge(&labelled, chosen.method, &chosen.heads)?;
     let named = |head: usize| HeadRef { layer: (head / n_heads) as u16, head: (head % n_heads) as u16 };
-    let k = chosen.heads.len();
-    let frequency = usable.top_frequency(k, bootstrap.resamples, options.seed);
+    let (k, heat) = (chosen.heads.len(), means.means());
+    let frequency = means.top_frequency(k, bootstrap.resamples, options.seed);
     let spread = |&head: &usize| -> Result<HeadSpread, FindError> {
-        let of_head: Vec<f64> = values.iter().map(|(_, v)| v[head]).collect();
+        let of_head: Vec<f64> = values.iter().map(|v| v[head]).collect();
         let value = bootstrap.mean_interval(&of_head)?;
         Ok(HeadSpread { head: named(head), value, top_frequency: frequency[head] })
     };
     Ok(Findings {
-        criterion: options.criterion,
+        criterion,
         heads: chosen.heads.iter().map(|&h| named(h)).collect(),
         method: chosen.method,
-        inputs: usable.n_inputs(),
+        inputs: usable.len(),
         best: best_first(&heat).iter().take(TOLD).map(spread).collect::<Result<_, _>>()?,
-        split_half: usable.split_half(HALVINGS, options.seed),
-        bound: hoeffding(total, DELTA, usable.n_inputs()),
-        gap: usable.boundary_gap(k),
+        split_half: means.split_half(HALVINGS, options.seed),
+        bound: hoeffding(total, DELTA, usable.len()),
+        gap: means.boundary_gap(k),
         auroc: if aurocs.is_empty() { None } else { Some(bootstrap.mean_interval(&aurocs)?) },
         held_out: match chosen.held_out {
             HeldOut::Questions(q) if !q.is_empty() => Some(bootstrap.mean_interval(&q)?),
@@ -205,51 +221,44 @@ fn tells(record: &Record) -> bool {
     record.labels.as_ref().is_some_and(|l| l.iter().any(relevant) && !l.iter().all(relevant))
 }
 
-/// Per usable input, with it, each head's value under the criterion.
-fn values(
-    records: &[Record],
-    criterion: Criterion,
-    method: Method,
-) -> Result<Vec<(&Record, Vec<f64>)>, FindError> {
-    let of = |record: &Record| -> Result<Option<Vec<f64>>, FindError> {
+/// The records that have what the criterion looks at; at least one.
+fn usable(records: &[Record], criterion: Criterion) -> Result<Vec<&Record>, FindError> {
+    let (has, lacks): (fn(&Record) -> bool, _) = match criterion {
+        Criterion::AnswerMass => (|r| r.observation.answer_mass.is_some(), "its answer in a chunk"),
+        Criterion::QrHead | Criterion::Auroc => (tells, "both relevant and other chunks"),
+    };
+    let usable: Vec<&Record> = records.iter().filter(|r| has(r)).collect();
+    if usable.is_empty() {
+        return Err(FindError::Nothing { inputs: records.len(), lacks, criterion });
+    }
+    Ok(usable)
+}
+
+/// Each head's value under the criterion, `[usable records][heads]`.
+fn values(usable: &[&Record], criterion: Criterion, method: Method) -> Result<Vec<Vec<f64>>, FindError> {
+    let of = |record: &&Record| -> Result<Vec<f64>, FindError> {
         let seen = &record.observation;
         Ok(match criterion {
-            Criterion::AnswerMass => {
-                seen.answer_mass.as_ref().map(|mass| mass.iter().map(|&m| f64::from(m)).collect())
-            }
-            Criterion::QrHead if tells(record) => {
+            Criterion::AnswerMass => seen.answer_mass.iter().flatten().map(|&m| f64::from(m)).collect(),
+            Criterion::QrHead => {
                 let relevant: Vec<bool> = record.labels.iter().flatten().map(|&l| l > 0).collect();
                 let gold = |scores: &[f32]| {
                     let gold = scores.iter().zip(&relevant).filter(|(_, relevant)| **relevant);
                     gold.map(|(&s, _)| f64::from(s)).sum()
                 };
-                Some(seen.qr.chunks_exact(seen.n_chunks()).map(gold).collect())
+                seen.qr.chunks_exact(seen.n_chunks()).map(gold).collect()
             }
-            Criterion::Auroc if tells(record) => {
+            Criterion::Auroc => {
                 let judged = record.judged(method)?;
                 let of_head = |head: usize| {
                     let scores: Vec<f64> = judged.head(head).iter().map(|&s| f64::from(s)).collect();
                     auroc(&scores, judged.labels()).expect("the labels tell chunks apart: this is a bug")
                 };
-                Some((0..judged.n_heads()).map(of_head).collect())
+                (0..judged.n_heads()).map(of_head).collect()
             }
-            Criterion::QrHead | Criterion::Auroc => None,
         })
     };
-    let mut found = Vec::new();
-    for record in records {
-        if let Some(values) = of(record)? {
-            found.push((record, values));
-        }
-    }
-    if found.is_empty() {
-        let lacks = match criterion {
-            Criterion::AnswerMass => "its answer in a chunk",
-            Criterion::QrHead | Criterion::Auroc => "both relevant and other chunks",
-        };
-        return Err(FindError::Nothing { inputs: records.len(), lacks, criterion });
-    }
-    Ok(found)
+    usable.iter().map(of).collect()
 }
 
 fn best_first(values: &[f64]) -> Vec<usize> {
@@ -273,13 +282,14 @@ enum HeldOut {
 }
 
 /// The k heads with the highest mean. Held out is each labelled input in turn: the others choose, it measures.
-fn by_mean(values: &[(&Record, Vec<f64>)], options: &FindOptions) -> Result<Chosen, FindError> {
-    let heat = HeadValues::new(values.iter().map(|(_, v)| v.clone()).collect())?.means();
+fn by_mean(usable: &[&Record], values: &[Vec<f64>], options: &FindOptions) -> Result<Chosen, FindError> {
+    let heat = HeadValues::new(values.to_vec())?.means();
     let k = options.k.unwrap_or(DEFAULT_K).min(heat.len());
     let top = |heat: &[f64]| -> Vec<usize> { best_first(heat).into_iter().take(k).collect() };
-    let n = values.len() as f64;
+    let n = usable.len() as f64;
     let mut aurocs = Vec::new();
-    for (record, own) in values.iter().filter(|(record, _)| n > 1.0 && tells(record)) {
+    for (record, own) in usable.iter().zip(values).filter(|(record, _)| n > 1.0 && tells(record)) {
+        // (n − 1) / n times the mean of the others, which orders the heads as that mean does
         let without: Vec<f64> = heat.iter().zip(own).map(|(mean, own)| mean - own / n).collect();
         let judged = record.judged(options.method)?;
         aurocs.extend(auroc(&judged.set_score(&top(&without))?, judged.labels()));
@@ -294,12 +304,14 @@ fn by_auroc(labelled: &[&Record], options: &FindOptions) -> Result<Chosen, FindE
         Ok((method, labelled.iter().map(|r| r.judged(method)).collect::<Result<_, _>>()?))
     };
     let plan = Plan { seed: options.seed, ..Plan::default() };
-    let plan = Plan { k_max: options.k.unwrap_or(plan.k_max), ..plan };
+    let k_max = options.k.unwrap_or(plan.k_max);
+    let plan = Plan { k_max, pool: plan.pool.max(k_max), ..plan };
     if options.k.is_some() && !options.search {
         let (method, questions) = of(options.method)?;
         let curve = cross_validate(&questions, &plan)?;
         let (mean, error) = (curve.auroc[curve.auroc.len() - 1], curve.standard_error[curve.auroc.len() - 1]);
-        let known = Interval { mean, low: mean - TWO_SIDED * error, high: mean + TWO_SIDED * error };
+        let [low, high] = [-TWO_SIDED, TWO_SIDED].map(|errors| (mean + errors * error).clamp(0.0, 1.0));
+        let known = Interval { mean, low, high };
         let heads = select::grow(&questions, &plan)?.iter().map(|s| s.head).collect();
         return Ok(Chosen { heads, method, held_out: HeldOut::Known(known), curve: Some(curve) });
     }

@@ -3,6 +3,9 @@
 //! Heads are chosen on calibration records only; every row is measured on the same test records. Knows no file and no
 //! model. Tests: `judge/tests.rs`.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     eval::{
         bootstrap::{Bootstrap, BootstrapError, Interval},
@@ -10,6 +13,7 @@ use crate::{
         metrics::{LengthsDiffer, Metrics, ranking},
         observation::methods,
         sample::permutation,
+        select::SelectError,
         stability::spearman,
     },
     ids::HeadRef,
@@ -78,6 +82,8 @@ pub struct Judgement {
     pub k: usize,
     /// The rows.
     pub rows: Vec<Row>,
+    /// Rows there are not, and why: the calibration records do not have what their heads are chosen by.
+    pub left_out: Vec<(String, String)>,
     /// AUROC of the head set less BM25's on the same questions.
     pub over_bm25: Option<Interval>,
     /// Length and score of every test chunk by the head set at hand, whether it is relevant.
@@ -127,12 +133,12 @@ pub fn judge(
     }
     let bench =
         Bench { tests, bootstrap: Bootstrap { seed: options.seed, ..Bootstrap::default() }, k: options.k };
-    let mut rows = Vec::new();
+    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     if let Some((name, heads, method)) = &options.set {
-        rows.push(bench.heads_row(name.clone(), heads, *method, options.n_heads)?);
+        rows.push(bench.heads_row(name, heads, *method, options.n_heads)?);
     }
     if !calibration.is_empty() {
-        rows.extend(chosen_rows(&bench, calibration, options)?);
+        rows.extend(chosen_rows(&bench, calibration, options, &mut left_out)?);
     }
     rows.extend(baselines(&bench, calibration, options)?);
     let mut judgement = Judgement {
@@ -140,6 +146,7 @@ pub fn judge(
         calibration: calibration.len(),
         k: options.k,
         rows,
+        left_out,
         over_bm25: None,
         lengths: Vec::new(),
         length_bias: None,
@@ -156,11 +163,13 @@ pub fn judge(
     Ok(judgement)
 }
 
-/// Rows of head sets that are chosen on the calibration records: by every criterion, and for every method.
+/// Rows of head sets that are chosen on the calibration records: by every criterion, and for every method. What the
+/// records lack, such as answers, is told in `left_out`.
 fn chosen_rows(
     bench: &Bench<'_>,
     calibration: &[Record],
     options: &JudgeOptions,
+    left_out: &mut Vec<(String, String)>,
 ) -> Result<Vec<Row>, JudgeError> {
     let paper = Method::default();
     let base = FindOptions {
@@ -171,10 +180,7 @@ fn chosen_rows(
         seed: options.seed,
     };
     let mut wanted: Vec<(String, FindOptions)> = vec![
-        (
-            "paper: by attention on the answer".into(),
-            FindOptions { criterion: Criterion::AnswerMass, ..base },
-        ),
+        ("paper: by answer mass".into(), FindOptions { criterion: Criterion::AnswerMass, ..base }),
         ("by QRHead's score".into(), FindOptions { criterion: Criterion::QrHead, ..base }),
         ("search".into(), FindOptions { search: true, ..base }),
     ];
@@ -182,10 +188,16 @@ fn chosen_rows(
     let mut rows = Vec::new();
     for (name, find_options) in wanted {
         let found = match find(calibration, options.n_heads, &find_options) {
-            Err(FindError::Nothing { .. }) => continue, // no answers among them: then there is no such row
+            Err(e @ (FindError::Nothing { .. } | FindError::Select(SelectError::TooFew { .. }))) => {
+                let row = (name, e.to_string());
+                if !left_out.contains(&row) {
+                    left_out.push(row); // once, not for every method
+                }
+                continue;
+            }
             found => found?,
         };
-        rows.push(bench.heads_row(name, &found.heads, found.method, options.n_heads)?);
+        rows.push(bench.heads_row(&name, &found.heads, found.method, options.n_heads)?);
     }
     Ok(rows)
 }
@@ -208,7 +220,11 @@ fn baselines(
         search: false,
         seed: options.seed,
     };
-    if let Ok(found) = find(calibration, options.n_heads, &qr) {
+    let found = match find(calibration, options.n_heads, &qr) {
+        Err(FindError::Nothing { .. }) => None,
+        found => Some(found?),
+    };
+    if let Some(found) = found {
         let heads: Vec<usize> = found
             .heads
             .iter()
@@ -275,7 +291,7 @@ impl Bench<'_> {
 
     fn heads_row(
         &self,
-        name: String,
+        name: &str,
         heads: &[HeadRef],
         method: Method,
         n_heads: usize,

@@ -11,7 +11,7 @@ use anyhow::Context;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use super::super::{pictures, terminal::Screen};
+use super::super::pictures;
 use crate::{
     eval::bootstrap::Interval,
     study::{
@@ -44,13 +44,13 @@ impl Report<'_> {
         Ok(())
     }
 
-    pub(super) fn print(&self, as_json: bool, screen: Screen, out: &Path) -> anyhow::Result<()> {
+    pub(super) fn print(&self, as_json: bool, out: &Path) -> anyhow::Result<()> {
         let mut stdout = io::stdout().lock();
         if as_json {
             writeln!(stdout, "{}", self.json())?;
             return Ok(());
         }
-        writeln!(stdout, "{}", self.table(screen))?;
+        writeln!(stdout, "{}", self.table())?;
         for line in self.statements() {
             writeln!(stdout, "{line}")?;
         }
@@ -70,13 +70,22 @@ impl Report<'_> {
         [row.name.clone(), row.heads.clone(), cell(&m.auroc), cell(&m.recall), cell(&m.ndcg), cell(&m.mrr)]
     }
 
-    fn table(&self, screen: Screen) -> Table {
+    /// The rows at a glance; heads and the other intervals are in the files.
+    fn table(&self) -> Table {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_width(u16::try_from(screen.width).unwrap_or(u16::MAX));
-        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
-        table.set_header(self.head());
+        table.load_preset(presets::NOTHING);
+        let [name, _, auroc, recall, ndcg, mrr] = self.head();
+        table.set_header([name, auroc, recall, ndcg, mrr]);
         for row in &self.judgement.rows {
-            table.add_row(Self::cells(row));
+            let m = &row.metrics;
+            let [_, _, auroc, ..] = Self::cells(row);
+            let mean = |i: &Interval| format!("{:.1}", 100.0 * i.mean);
+            table.add_row([row.name.clone(), auroc, mean(&m.recall), mean(&m.ndcg), mean(&m.mrr)]);
+        }
+        for column in 1..5 {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(comfy_table::CellAlignment::Right);
+            }
         }
         table
     }
@@ -87,6 +96,7 @@ impl Report<'_> {
             "{} questions measured, {} others chose the heads; percent, with 95 % intervals over questions",
             j.questions, j.calibration
         )];
+        told.extend(j.left_out.iter().map(|(name, why)| format!("no row {name:?}: {why}")));
         if let Some(over) = &j.over_bm25 {
             told.push(format!(
                 "the head set's AUROC is {:+.1} over BM25's ({:+.1} to {:+.1}, same questions)",
@@ -137,7 +147,8 @@ impl Report<'_> {
         json!({
             "model": self.identity.model, "compute": self.identity.compute, "data": self.data.display().to_string(),
             "prompt_hash": self.identity.prompt_hash, "questions": j.questions, "calibration": j.calibration, "cut": j.k,
-            "rows": j.rows.iter().map(row).collect::<Vec<_>>(), "over_bm25": j.over_bm25.as_ref().map(interval),
+            "rows": j.rows.iter().map(row).collect::<Vec<_>>(),
+            "left_out": j.left_out.iter().map(|(name, why)| json!({"name": name, "reason": why})).collect::<Vec<_>>(), "over_bm25": j.over_bm25.as_ref().map(interval),
             "order": self.order.as_ref().map(order), "length_bias": j.length_bias,
         })
     }

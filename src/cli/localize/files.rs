@@ -56,7 +56,6 @@ fn rounded(x: f64) -> f64 {
 fn head_set(identity: &Identity, found: &Findings, data: &str, seed: u64) -> RawHeadSet {
     let masses: BTreeMap<HeadRef, f64> =
         found.best.iter().map(|spread| (spread.head, rounded(spread.value.mean))).collect();
-    let file = Path::new(data).file_name().map_or_else(|| data.into(), |n| n.to_string_lossy().into_owned());
     RawHeadSet {
         name: "heads".into(),
         format: 1,
@@ -70,7 +69,7 @@ fn head_set(identity: &Identity, found: &Findings, data: &str, seed: u64) -> Raw
         tokenizer_hash: Some(identity.tokenizer_hash.clone()),
         method: Some(found.method),
         provenance: Provenance {
-            data: file,
+            data: data.to_owned(),
             criterion: found.criterion.to_string(),
             n: u32::try_from(found.inputs).ok(),
             seed: Some(seed),

@@ -22,6 +22,8 @@ const HEAD_SETS: &[(&str, &str)] = files!["heads":
     "openpangu-2.0-flash.published",
     "openresearcher-30b.published",
     "qwen2.5-coder-0.5b-instruct",
+    "qwen2.5-coder-1.5b-instruct",
+    "smollm2-135m-instruct",
     "webseer-14b.published",
 ];
 
