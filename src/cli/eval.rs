@@ -41,7 +41,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = MORE)]
 pub(super) struct EvalArgs {
-    /// Labelled questions: HotpotQA JSON, labelled chunks, or a BEIR folder
+    /// Labelled questions: HotpotQA, labelled chunks, a BEIR folder, or a dataset on the hub
     #[arg(value_name = "DATA", long_help = questions::FORMS)]
     data: PathBuf,
     #[command(flatten)]
@@ -78,7 +78,8 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<()> {
     let mut options = args.engine.options();
     options.head_set = args.head_set.as_ref().map(PathBuf::from);
     let calibration = args.calibration.as_ref().map(|path| Folder::open(path)).transpose()?;
-    let labelled = labelled(questions::read(&args.data, args.seed)?, calibration.as_ref())?;
+    let labelled =
+        labelled(questions::read(&args.data, args.seed, args.model.offline)?, calibration.as_ref())?;
     let drawn = sample(labelled, args.n.map_or(usize::MAX, NonZeroUsize::get), args.seed);
     let ready = load::load(&args.model, &options, true)?;
     let identity = identity(&ready);

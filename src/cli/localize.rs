@@ -42,6 +42,7 @@ and PNG, heatmap.csv, and run.json with everything that was found.
 
 Examples:
   qrae localize hotpot.json                                  the paper's way: attention on the answer, two heads
+  qrae localize hotpotqa/hotpot_qa                           the same, the questions fetched from the hub
   qrae localize hotpot.json --search                         heads, method and number of heads by held-out AUROC
   qrae localize labelled.jsonl --criterion auroc --statistic breadth --control null_query --read query_mean
   qrae localize hotpot.json --shard 3/8 --out part-3         one job of eight
@@ -56,7 +57,7 @@ Examples:
 pub(super) struct LocalizeArgs {
     #[command(subcommand)]
     command: Option<LocalizeCommand>,
-    /// Labelled questions: HotpotQA JSON, trajectories, labelled chunks, or a BEIR folder
+    /// Labelled questions: HotpotQA, trajectories, labelled chunks, a BEIR folder, or a dataset on the hub
     #[arg(value_name = "DATA", required = true, long_help = questions::FORMS)]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -196,7 +197,7 @@ fn out(choice: &ChoiceArgs, model: &str) -> PathBuf {
 fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
     let begin = Instant::now();
     let criterion = args.choice.criterion()?;
-    let all = questions::read(data, args.choice.seed)?;
+    let all = questions::read(data, args.choice.seed, args.model.offline)?;
     count_useless(&all, criterion)?;
     let usable = |question: &Question| useless(question, criterion).is_none();
     let drawn = sample_where(all, args.n.get(), args.choice.seed, usable);

@@ -1,13 +1,19 @@
-//! Labelled questions from a path the user gave.
+//! Labelled questions from a path or dataset the user named.
+
+mod source;
+mod table;
 
 use std::{fs, path::Path};
 
 use anyhow::Context;
 
-use crate::eval::{
-    bm25::Bm25,
-    data::{self, beir},
-    question::Question,
+use crate::{
+    eval::{
+        bm25::Bm25,
+        data::{self, beir},
+        question::Question,
+    },
+    hub::Resolver,
 };
 
 /// What DATA may be, for `--help`.
@@ -16,7 +22,10 @@ DATA is one of
   HotpotQA       its distractor JSON ({\"_id\", \"question\", \"answer\", \"supporting_facts\", \"context\"}, …), array or one per line
   trajectories   one {\"query\", \"chunks\", \"answer\", \"trajectory_id\"} per line; one input is drawn of each trajectory
   labelled       one {\"query\", \"chunks\", \"labels\"} per line; 0 is not relevant
-  a BEIR folder  corpus.jsonl, queries.jsonl, qrels/test.tsv; BM25 retrieves the candidates";
+  a BEIR folder  corpus.jsonl, queries.jsonl, qrels/test.tsv; BM25 retrieves the candidates
+  Parquet        a .parquet file whose rows have the fields of one of these records
+  a hub dataset  OWNER/NAME[:FILE][@REVISION] with a .parquet, .json or .jsonl FILE, fetched once; hotpotqa/hotpot_qa
+                 needs no FILE and is HotpotQA's validation split";
 
 /// Chunks per query that BM25 retrieves from a BEIR corpus.
 const BEIR_CANDIDATES: usize = 10;
@@ -26,15 +35,20 @@ pub(super) fn name(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Reads all questions; of trajectories one each, drawn with `seed`.
+/// Reads all questions; of trajectories one each, drawn with `seed`. A dataset on the hub is fetched, unless `offline`.
 ///
 /// # Errors
 /// When there is nothing to read or it has no known form.
-pub(super) fn read(path: &Path, seed: u64) -> anyhow::Result<Vec<Question>> {
+pub(super) fn read(data: &Path, seed: u64, offline: bool) -> anyhow::Result<Vec<Question>> {
+    let path = &source::locate(data, || Resolver::from_env(offline, true))?;
     if path.is_dir() {
         return beir_folder(path);
     }
-    let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let text = if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet")) {
+        table::json(path)?
+    } else {
+        fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?
+    };
     let questions = data::parse_any(&path.display().to_string(), &text)?;
     let drawn = questions.iter().any(|q| q.trajectory.is_some());
     Ok(if drawn { data::trajectory::sample_per_trajectory(questions, seed) } else { questions })
@@ -53,7 +67,7 @@ fn beir_folder(folder: &Path) -> anyhow::Result<Vec<Question>> {
         })
     };
     let (corpus, queries, qrels) = (text("corpus.jsonl")?, text("queries.jsonl")?, text("qrels/test.tsv")?);
-    let collection = beir::parse(source(&corpus), source(&queries), source(&qrels))?;
+    let collection = beir::parse(named(&corpus), named(&queries), named(&qrels))?;
     let texts: Vec<String> = collection.documents().iter().map(|d| d.serialise().0).collect();
     let index = Bm25::new(&texts);
     let (questions, skipped) = collection.questions(BEIR_CANDIDATES, |query| index.ranking(query));
@@ -73,7 +87,7 @@ fn beir_folder(folder: &Path) -> anyhow::Result<Vec<Question>> {
     Ok(questions)
 }
 
-fn source((name, text): &(String, String)) -> beir::Source<'_> {
+fn named((name, text): &(String, String)) -> beir::Source<'_> {
     beir::Source { name, text }
 }
 
@@ -82,7 +96,7 @@ mod tests {
     use super::*;
 
     fn error(path: &Path) -> String {
-        format!("{:#}", read(path, 1).unwrap_err())
+        format!("{:#}", read(path, 1, true).unwrap_err())
     }
 
     #[test]
@@ -107,7 +121,7 @@ mod tests {
         fs::create_dir(home.path().join("qrels")).unwrap();
         let qrels = "query-id\tcorpus-id\tscore\nq1\tlamp\t2\n";
         write("qrels/test.tsv", &format!("{qrels}q2\tf19\t1\n"));
-        let found = read(home.path(), 1).unwrap();
+        let found = read(home.path(), 1, true).unwrap();
         assert_eq!(found.len(), 1, "BM25 puts f19 behind others for q2, so that one is left out");
         let question = &found[0];
         assert_eq!((question.query.as_str(), question.chunks.len()), ("lighthouse herring", BEIR_CANDIDATES));
@@ -131,7 +145,7 @@ mod tests {
         let text: String = (0..6).flat_map(|run| (0..5).map(move |search| line(run, search))).collect();
         fs::write(&file, text).unwrap();
         let of = |seed| {
-            let found = read(&file, seed).unwrap();
+            let found = read(&file, seed, true).unwrap();
             let runs: Vec<_> = found.iter().map(|q| q.trajectory.clone().unwrap()).collect();
             assert_eq!(runs, (0..6).map(|run| format!("run{run}")).collect::<Vec<_>>());
             found.into_iter().map(|q| q.query).collect::<Vec<_>>()

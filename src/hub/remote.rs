@@ -6,7 +6,7 @@
 //! A broken transfer leaves hf-hub's `.part` file, from which the next one goes on. Tests: `tests/hub.rs`.
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
 };
 
@@ -37,21 +37,34 @@ pub(super) struct Remote<'a> {
 }
 
 /// One repository at one revision.
+#[derive(Clone, Copy)]
 struct Wanted<'a> {
+    kind: RepoType,
     repository: &'a str,
     revision: &'a str,
 }
 
-impl Wanted<'_> {
-    fn repo(&self, revision: &str) -> Repo {
-        Repo::with_revision(self.repository.to_owned(), RepoType::Model, revision.to_owned())
+impl<'a> Wanted<'a> {
+    fn new(kind: RepoType, name: &'a HubName) -> Self {
+        Self { kind, repository: &name.repository, revision: name.revision.as_deref().unwrap_or("main") }
+    }
+
+    fn repo(&self) -> Repo {
+        Repo::with_revision(self.repository.to_owned(), self.kind, self.revision.to_owned())
+    }
+}
+
+impl fmt::Display for Wanted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if matches!(self.kind, RepoType::Dataset) { "the dataset " } else { "" };
+        write!(f, "{kind}{} at {}", self.repository, self.revision)
     }
 }
 
 impl Remote<'_> {
     /// The files of `name` as far as this machine has them, complete; no network.
     pub(super) fn cached(&self, name: &HubName) -> Option<ModelFiles> {
-        let snapshot = self.snapshot(name)?;
+        let snapshot = self.snapshot(Wanted::new(RepoType::Model, name))?;
         match &name.file {
             Some(file) => Some(snapshot.join(file)).filter(|path| path.is_file()).map(ModelFiles::Gguf),
             None => match missing_in(&snapshot) {
@@ -64,13 +77,10 @@ impl Remote<'_> {
 
     /// Downloads what is missing of `name`.
     pub(super) fn fetch(&self, name: &HubName) -> Result<ModelFiles, HubError> {
-        let api = self.api()?;
-        let wanted = wanted(name);
-        self.say.note(&format!("trying the hub for {name}"));
-        watch::connect(&api.model(name.repository.clone()).url(""), self.settings)?;
-        let listing = self.listing(&api, &wanted)?;
+        let wanted = Wanted::new(RepoType::Model, name);
+        let (api, listing) = self.open(&wanted, name)?;
         // One commit for every file, even when the branch moves meanwhile.
-        let at_commit = Wanted { repository: wanted.repository, revision: &listing.commit };
+        let at_commit = Wanted { revision: &listing.commit, ..wanted };
         let files = match &name.file {
             Some(file) if !listing.files.contains(file) => return Err(not_found(&wanted, file)),
             Some(file) => ModelFiles::Gguf(self.file(&api, &at_commit, file)?),
@@ -80,9 +90,41 @@ impl Remote<'_> {
             None => ModelFiles::Gguf(self.file(&api, &at_commit, listing.only_gguf(&wanted)?)?),
         };
         // Only now does the branch name this commit: a half-fetched folder is never taken for whole.
-        let repo = self.cache().repo(wanted.repo(wanted.revision));
-        repo.create_ref(&listing.commit).map_err(HubError::io("write", self.cache().path()))?;
+        self.remember(&wanted, &listing)?;
         Ok(files)
+    }
+
+    /// One file of a dataset as this machine has it; no network.
+    pub(super) fn cached_data(&self, name: &HubName, file: &str) -> Option<PathBuf> {
+        let path = self.snapshot(Wanted::new(RepoType::Dataset, name))?.join(file);
+        path.is_file().then_some(path)
+    }
+
+    /// Downloads one file of a dataset.
+    pub(super) fn fetch_data(&self, name: &HubName, file: &str) -> Result<PathBuf, HubError> {
+        let wanted = Wanted::new(RepoType::Dataset, name);
+        let (api, listing) = self.open(&wanted, name)?;
+        if !listing.has(file) {
+            return Err(not_found(&wanted, file));
+        }
+        let path = self.file(&api, &Wanted { revision: &listing.commit, ..wanted }, file)?;
+        self.remember(&wanted, &listing)?;
+        Ok(path)
+    }
+
+    /// Connects, and asks what there is.
+    fn open(&self, wanted: &Wanted<'_>, name: &HubName) -> Result<(Api, Listing), HubError> {
+        let api = self.api()?;
+        self.say.note(&format!("trying the hub for {name}"));
+        watch::connect(&api.repo(wanted.repo()).url(""), self.settings)?;
+        let listing = self.listing(&api, wanted)?;
+        Ok((api, listing))
+    }
+
+    /// Notes in the cache which commit the revision meant.
+    fn remember(&self, wanted: &Wanted<'_>, listing: &Listing) -> Result<(), HubError> {
+        let repo = self.cache().repo(wanted.repo());
+        repo.create_ref(&listing.commit).map_err(HubError::io("write", self.cache().path()))
     }
 
     fn cache(&self) -> Cache {
@@ -103,10 +145,9 @@ impl Remote<'_> {
         })
     }
 
-    /// The folder of the cached commit that `name` means: by branch or tag, or a commit's own name.
-    fn snapshot(&self, name: &HubName) -> Option<PathBuf> {
-        let wanted = wanted(name);
-        let repo = wanted.repo(wanted.revision);
+    /// The folder of the cached commit that is wanted: by branch or tag, or a commit's own name.
+    fn snapshot(&self, wanted: Wanted<'_>) -> Option<PathBuf> {
+        let repo = wanted.repo();
         let by_name = self.settings.cache_dir.join(repo.folder_name()).join("refs").join(wanted.revision);
         let commit = fs::read_to_string(by_name).unwrap_or_else(|_| wanted.revision.to_owned());
         let commit = commit.trim();
@@ -117,16 +158,13 @@ impl Remote<'_> {
     }
 
     fn listing(&self, api: &Api, wanted: &Wanted<'_>) -> Result<Listing, HubError> {
-        let repo = api.repo(wanted.repo(wanted.revision));
+        let repo = api.repo(wanted.repo());
         let what = "the file list";
         let info =
             watch::run(self.settings, &self.say.spinner(&format!("asking for {what}")), move |_| repo.info())
                 .map_err(|silence| transfer(wanted, what, silence.to_string()))?
                 .map_err(|error| match self.classify(wanted, what, &error) {
-                    HubError::NotFound { .. } => {
-                        let Wanted { repository, revision } = wanted;
-                        HubError::NotFound { what: format!("{repository} at {revision}") }
-                    }
+                    HubError::NotFound { .. } => HubError::NotFound { what: wanted.to_string() },
                     other => other,
                 })?;
         let files = info.siblings.into_iter().map(|sibling| sibling.rfilename).collect::<Vec<_>>();
@@ -145,7 +183,7 @@ impl Remote<'_> {
             (Some(404), _) => not_found(wanted, file),
             // What an earlier run left is as long as the file, or longer: there is nothing to go on from.
             (Some(416), _) | (_, ApiError::InvalidResume) => {
-                let folder = self.settings.cache_dir.join(wanted.repo(wanted.revision).folder_name());
+                let folder = self.settings.cache_dir.join(wanted.repo().folder_name());
                 let reason = format!("a part file does not fit, delete {}/blobs/*.part", folder.display());
                 transfer(wanted, file, reason)
             }
@@ -189,7 +227,7 @@ impl Remote<'_> {
         if !stays_inside(file) {
             return Err(HubError::UnsafeName { repository: wanted.repository.into(), name: file.into() });
         }
-        let repo = wanted.repo(wanted.revision);
+        let repo = wanted.repo();
         let in_cache = self.cache().repo(repo.clone()).pointer_path(wanted.revision).join(file);
         let bar = self.say.bytes_bar(file);
         let (mut resumes, mut waits) = (0, 0);
@@ -255,10 +293,6 @@ impl Listing {
     }
 }
 
-fn wanted(name: &HubName) -> Wanted<'_> {
-    Wanted { repository: &name.repository, revision: name.revision.as_deref().unwrap_or("main") }
-}
-
 /// Compares a fresh download with what was announced, and removes it when it differs.
 fn check(wanted: &Wanted<'_>, file: &str, path: &Path, size: Option<u64>) -> Result<(), HubError> {
     let blob = path.canonicalize().map_err(HubError::io("read", path))?;
@@ -285,8 +319,7 @@ fn check(wanted: &Wanted<'_>, file: &str, path: &Path, size: Option<u64>) -> Res
 }
 
 fn not_found(wanted: &Wanted<'_>, file: &str) -> HubError {
-    let Wanted { repository, revision } = wanted;
-    HubError::NotFound { what: format!("{file} in {repository} at {revision}") }
+    HubError::NotFound { what: format!("{file} in {wanted}") }
 }
 
 fn transfer(wanted: &Wanted<'_>, file: &str, reason: String) -> HubError {

@@ -1,4 +1,4 @@
-//! Reads what the user typed as the name of a model.
+//! Reads what the user typed as the name of a model or dataset.
 //!
 //! Looks at the file system (a path that exists wins over a name) but never at the network and never
 //! at the cards: which ids exist is the resolver's question. Tests: `tests/hub.rs`.
@@ -25,12 +25,13 @@ pub enum ModelSource {
     Hub(HubName),
 }
 
-/// A repository on the hub, written `OWNER/NAME[:FILE.gguf][@REVISION]`.
+/// A repository on the hub, written `OWNER/NAME[:FILE][@REVISION]`: a model or a dataset, as whoever reads it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubName {
     /// Owner and name, as in `owner/name`.
     pub repository: String,
-    /// The GGUF file inside; `None` for the safetensors folder or a repository's only GGUF file.
+    /// The file inside. Of a model a GGUF file; `None` for the safetensors folder or a repository's only GGUF file. Of a
+    /// dataset a file of records; `None` where nobody said which.
     pub file: Option<String>,
     /// Branch, tag or commit; `None` for the default branch.
     pub revision: Option<String>,
@@ -90,9 +91,33 @@ impl ModelSource {
 }
 
 impl HubName {
-    /// Reads `OWNER/NAME[:FILE.gguf][@REVISION]`. Fails on any other form, and on parts such as `..`
+    /// Reads a model's name, `OWNER/NAME[:FILE.gguf][@REVISION]`. Fails on any other form, and on parts such as `..`
     /// that would leave a folder when joined to a path.
     pub fn parse(typed: &str) -> Result<Self, HubError> {
+        let name = Self::split(typed).map_err(|reason| bad(typed, reason))?;
+        match &name.file {
+            Some(file) if !is_gguf(file) => {
+                Err(bad(typed, "after ':' comes a .gguf file inside the repository"))
+            }
+            _ => Ok(name),
+        }
+    }
+
+    /// Reads a dataset's name, `OWNER/NAME[:FILE][@REVISION]` with a .parquet, .json or .jsonl file. Fails as
+    /// [`HubName::parse`] does.
+    pub fn parse_dataset(typed: &str) -> Result<Self, HubError> {
+        let bad = |reason| HubError::BadDatasetName { typed: typed.to_owned(), reason };
+        let name = Self::split(typed).map_err(bad)?;
+        match &name.file {
+            Some(file) if !is_data_file(file) => {
+                Err(bad("after ':' comes the path of a .parquet, .json or .jsonl file inside the repository"))
+            }
+            _ => Ok(name),
+        }
+    }
+
+    /// What holds for the names of models and datasets; else what is wrong.
+    fn split(typed: &str) -> Result<Self, &'static str> {
         let (rest, revision) = match typed.rsplit_once('@') {
             Some((rest, revision)) => (rest, Some(revision)),
             None => (typed, None),
@@ -103,13 +128,13 @@ impl HubName {
         };
         let owner_and_name = repository.split('/').collect::<Vec<_>>();
         if owner_and_name.len() != 2 || !owner_and_name.iter().all(|part| is_word(part)) {
-            return Err(bad(typed, "a repository is OWNER/NAME of letters, digits, '.', '_' and '-'"));
+            return Err("a repository is OWNER/NAME of letters, digits, '.', '_' and '-'");
         }
-        if file.is_some_and(|file| !is_gguf(file) || !stays_inside(file)) {
-            return Err(bad(typed, "after ':' comes a .gguf file inside the repository"));
+        if file.is_some_and(|file| !stays_inside(file)) {
+            return Err("after ':' comes the path of a file inside the repository");
         }
         if revision.is_some_and(|revision| !revision.split('/').all(is_word)) {
-            return Err(bad(typed, "after '@', at the end, comes a branch, tag or commit"));
+            return Err("after '@', at the end, comes a branch, tag or commit");
         }
         Ok(Self {
             repository: repository.to_owned(),
@@ -126,6 +151,13 @@ fn bad(typed: &str, reason: &'static str) -> HubError {
 /// Whether a file name ends in `.gguf`, in any case.
 pub(super) fn is_gguf(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// Whether a file name ends as a dataset's files do: in .parquet, .json or .jsonl, in any case.
+#[must_use]
+pub fn is_data_file(name: &str) -> bool {
+    let extension = Path::new(name).extension().unwrap_or_default();
+    ["parquet", "json", "jsonl"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
 /// Whether a relative name, joined to a folder, stays inside it.

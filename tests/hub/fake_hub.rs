@@ -1,4 +1,4 @@
-//! A tiny HTTP server that answers as a hub does, for one repository.
+//! A tiny HTTP server that answers as a hub does, for one model and one dataset of the same name and files.
 
 use std::{
     collections::BTreeMap,
@@ -85,15 +85,18 @@ impl FakeHub {
             return plain(&mut stream, "401 Unauthorized", "who asks?");
         }
         let revisions = ["main", self.commit];
-        let listing =
-            revisions.map(|revision| format!("/api/models/{}/revision/{revision}", self.repository));
-        if listing.contains(&path) {
+        let is_listing = |kind: &str| {
+            let of = |revision| format!("/api/{kind}/{}/revision/{revision}", self.repository);
+            revisions.map(of).contains(&path)
+        };
+        if is_listing("models") || is_listing("datasets") {
             let siblings =
                 self.files.keys().map(|name| serde_json::json!({"rfilename": name})).collect::<Vec<_>>();
             let body = serde_json::json!({"sha": self.commit, "siblings": siblings}).to_string();
             return plain(&mut stream, "200 OK", &body);
         }
         let file = revisions.iter().find_map(|revision| {
+            let path = path.strip_prefix("/datasets").unwrap_or(&path);
             let name = path.strip_prefix(&format!("/{}/resolve/{revision}/", self.repository))?;
             self.files.get_key_value(name)
         });
