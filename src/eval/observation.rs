@@ -103,13 +103,25 @@ impl Observation {
     }
 }
 
-/// Every read × control × statistic.
+/// Every read × control × statistic, each once: read at the last token, the null query's last token is its whole read.
 pub fn methods() -> impl Iterator<Item = Method> {
-    Read::ALL.iter().flat_map(|&read| {
+    let all = Read::ALL.iter().flat_map(|&read| {
         Control::ALL.iter().flat_map(move |&control| {
             Statistic::ALL.iter().map(move |&statistic| Method { statistic, control, read })
         })
-    })
+    });
+    all.filter(|m| (m.read, m.control) != (Read::Last, Control::NullLast))
+}
+
+/// Under which name an observation has a method's table: methods that come to the same have one.
+#[must_use]
+pub fn key(method: Method) -> String {
+    match method {
+        Method { read: Read::Last, control: Control::NullLast, .. } => {
+            Method { control: Control::NullQuery, ..method }.to_string()
+        }
+        _ => method.to_string(),
+    }
 }
 
 fn table(readings: &Readings<'_>, method: Method) -> Result<HeadTable, ScoreError> {
@@ -190,6 +202,15 @@ mod tests {
         close(&seen.tables["query_mean/none/sum"], &[0.2, 0.0, 0.8, 0.6, 0.0, 0.4]);
         close(&seen.qr, &[0.05, 0.0, -0.1, 0.03, 0.0, 0.03]);
         close(&seen.icr, &[0.04, 0.0, -0.035]);
+        for &read in Read::ALL {
+            for &control in Control::ALL {
+                for &statistic in Statistic::ALL {
+                    let method = Method { statistic, control, read };
+                    let table = table(&readings, method).unwrap();
+                    assert_eq!(seen.tables[&key(method)], table, "{method}");
+                }
+            }
+        }
         assert_eq!(Observation::new(&readings, None).unwrap().answer_mass, None);
         let wrong = Readings { chunk_lens: &[2, 2], ..readings };
         assert!(matches!(Observation::new(&wrong, None), Err(ScoreError::ChunkLengths { .. })));
