@@ -130,7 +130,7 @@ fn the_sets_found_here_are_bound_and_have_a_record() {
         let name = card.default_head_set.as_ref().unwrap_or_else(|| panic!("{} has no head set", card.id));
         let set = head_sets().into_iter().find(|s| s.name == *name).expect("its file is there");
         let method =
-            Method { statistic: Statistic::ScaledSum, control: Control::NullLast, read: Read::QueryMean };
+            Method { statistic: Statistic::ScaledSum, control: Control::NullQuery, read: Read::QueryMean };
         assert_eq!((set.standing(), set.method), (Standing::Bound, Some(method)), "{name}");
         assert!(set.provenance.held_out_auroc.is_some_and(|a| (0.5..1.0).contains(&a)), "{name}");
         let record = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("heads/records/{name}.json"));

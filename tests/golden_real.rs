@@ -277,7 +277,6 @@ fn score_input<'a>(read: &'a Read4, chunk_lens: &'a [usize], key: &str) -> Score
     let control = match method.control {
         Control::QueryFree => Some(&read.control),
         Control::NullQuery => Some(&read.null[&method.read]),
-        Control::NullLast => Some(&read.null[&Read::Last]),
         Control::None => None,
     };
     let conditioned = &read.query[&method.read];

@@ -104,7 +104,7 @@ struct ChoiceArgs {
     /// What is computed per head: entropy, sum, breadth or scaled_sum
     #[arg(long, env = "QRAE_STATISTIC", value_name = "NAME", default_value_t = Method::default().statistic)]
     statistic: Statistic,
-    /// What is subtracted: query_free, null_query, null_last or none
+    /// What is subtracted: query_free, null_query or none
     #[arg(long, env = "QRAE_CONTROL", value_name = "NAME", default_value_t = Method::default().control)]
     control: Control,
     /// Where attention is read: last or query_mean

@@ -62,7 +62,7 @@ pub(super) struct ScoreArgs {
     /// What is computed per head: entropy, sum, breadth or scaled_sum [default: as the head set says]
     #[arg(long, env = "QRAE_STATISTIC", value_name = "NAME")]
     statistic: Option<Statistic>,
-    /// What is subtracted: query_free, null_query, null_last or none [default: as the head set says]
+    /// What is subtracted: query_free, null_query or none [default: as the head set says]
     #[arg(long, env = "QRAE_CONTROL", value_name = "NAME")]
     control: Option<Control>,
     /// Where attention is read: last or query_mean [default: as the head set says]

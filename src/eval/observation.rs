@@ -103,25 +103,13 @@ impl Observation {
     }
 }
 
-/// Every read × control × statistic, each once: read at the last token, the null query's last token is its whole read.
+/// Every read × control × statistic.
 pub fn methods() -> impl Iterator<Item = Method> {
-    let all = Read::ALL.iter().flat_map(|&read| {
+    Read::ALL.iter().flat_map(|&read| {
         Control::ALL.iter().flat_map(move |&control| {
             Statistic::ALL.iter().map(move |&statistic| Method { statistic, control, read })
         })
-    });
-    all.filter(|m| (m.read, m.control) != (Read::Last, Control::NullLast))
-}
-
-/// Under which name an observation has a method's table: methods that come to the same have one.
-#[must_use]
-pub fn key(method: Method) -> String {
-    match method {
-        Method { read: Read::Last, control: Control::NullLast, .. } => {
-            Method { control: Control::NullQuery, ..method }.to_string()
-        }
-        _ => method.to_string(),
-    }
+    })
 }
 
 fn table(readings: &Readings<'_>, method: Method) -> Result<HeadTable, ScoreError> {
@@ -129,7 +117,6 @@ fn table(readings: &Readings<'_>, method: Method) -> Result<HeadTable, ScoreErro
         Control::None => None,
         Control::QueryFree => Some(readings.query_free),
         Control::NullQuery => Some(readings.null.of(method.read)),
-        Control::NullLast => Some(readings.null.last),
     };
     let conditioned = readings.query.of(method.read);
     let input =
@@ -198,19 +185,9 @@ mod tests {
         close(&seen.tables["last/null_query/sum"], &[0.05, 0.0, 0.1, 0.1, 0.0, 0.1]);
         close(&seen.tables["query_mean/query_free/sum"], &[0.0, 0.0, 0.55, 0.2, 0.0, 0.0]);
         close(&seen.tables["query_mean/null_query/sum"], &[0.0, 0.0, 0.7, 0.4, 0.0, 0.0]);
-        close(&seen.tables["query_mean/null_last/sum"], &[0.0, 0.0, 0.4, 0.0, 0.0, 0.3]);
         close(&seen.tables["query_mean/none/sum"], &[0.2, 0.0, 0.8, 0.6, 0.0, 0.4]);
         close(&seen.qr, &[0.05, 0.0, -0.1, 0.03, 0.0, 0.03]);
         close(&seen.icr, &[0.04, 0.0, -0.035]);
-        for &read in Read::ALL {
-            for &control in Control::ALL {
-                for &statistic in Statistic::ALL {
-                    let method = Method { statistic, control, read };
-                    let table = table(&readings, method).unwrap();
-                    assert_eq!(seen.tables[&key(method)], table, "{method}");
-                }
-            }
-        }
         assert_eq!(Observation::new(&readings, None).unwrap().answer_mass, None);
         let wrong = Readings { chunk_lens: &[2, 2], ..readings };
         assert!(matches!(Observation::new(&wrong, None), Err(ScoreError::ChunkLengths { .. })));

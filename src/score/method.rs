@@ -73,8 +73,6 @@ words! {
     None = "none",
     /// The row of a second tail whose query says nothing, read as the first one is.
     NullQuery = "null_query",
-    /// The row of that tail's last token, wherever the query is read.
-    NullLast = "null_last",
 }
 
 words! {
@@ -116,7 +114,7 @@ impl std::str::FromStr for Method {
                 Ok(Self { read: read.parse()?, control: control.parse()?, statistic: statistic.parse()? })
             }
             _ => {
-                let allowed = &["paper", "READ/CONTROL/STATISTIC such as query_mean/null_last/scaled_sum"];
+                let allowed = &["paper", "READ/CONTROL/STATISTIC such as query_mean/null_query/scaled_sum"];
                 Err(UnknownWord { kind: "method", found: s.to_owned(), allowed })
             }
         }
@@ -158,7 +156,7 @@ mod tests {
         assert_eq!(Method::default().to_string(), "last/query_free/entropy");
         assert_eq!("paper".parse(), Ok(Method::default()));
         let best =
-            Method { read: Read::QueryMean, control: Control::NullLast, statistic: Statistic::ScaledSum };
+            Method { read: Read::QueryMean, control: Control::NullQuery, statistic: Statistic::ScaledSum };
         assert_eq!(best.to_string().parse(), Ok(best));
         for (wrong, kind) in
             [("", "method"), ("last", "method"), ("a/b/c/d", "method"), ("last/none/mean", "statistic")]

@@ -236,7 +236,7 @@ impl ServedModel {
 
     fn lay_out(&self, job: &ScoreJob, method: Method) -> Result<ScoringPrompt, ServiceError> {
         let mut queries: Vec<&str> = job.queries.iter().map(String::as_str).collect();
-        if matches!(method.control, Control::NullQuery | Control::NullLast) {
+        if method.control == Control::NullQuery {
             queries.push(NULL_QUERY);
         }
         layout(
@@ -278,7 +278,7 @@ impl ServedModel {
         let control = match method.control {
             Control::None => 0,
             Control::QueryFree => prompt.prefix.len(),
-            Control::NullQuery | Control::NullLast => prompt.tails.last().map_or(0, input),
+            Control::NullQuery => prompt.tails.last().map_or(0, input),
         };
         let prompt_tokens = prompt.tails.iter().take(n).map(input).sum::<usize>() + n * control;
         Ok(ScoreUsage { prompt_tokens, ..ScoreUsage::default() })
@@ -286,7 +286,7 @@ impl ServedModel {
 
     /// What the request comes to, for its limits.
     fn size(&self, prompt: &ScoringPrompt, job: &ScoreJob, method: Method, heads: usize) -> ScoreSize {
-        let reads: usize = reads(prompt, method, job.queries.len()).iter().sum();
+        let reads: usize = prompt.tails.iter().map(|tail| reads(method, tail)).sum();
         let control = usize::from(method.control == Control::QueryFree);
         ScoreSize {
             queries: job.queries.len(),
@@ -301,11 +301,10 @@ impl ServedModel {
 
     async fn read_rows(&self, job: &ScoreJob, plan: &Plan) -> Result<RowsOutput, ServiceError> {
         let Plan { heads, method, prompt, .. } = plan;
-        let reads = reads(prompt, *method, job.queries.len());
-        let tail = |(tail, reads): (&Vec<u32>, usize)| Tail::read_last(tail.clone(), reads);
+        let tail = |tail: &Vec<u32>| Tail::read_last(tail.clone(), reads(*method, tail));
         let request = RowsRequest {
             prefix: prompt.prefix.clone(),
-            tails: prompt.tails.iter().zip(reads).map(tail).collect(),
+            tails: prompt.tails.iter().map(tail).collect(),
             control: method.control == Control::QueryFree,
             heads: heads.clone(),
             candidates: prompt.chunks.iter().map(|c| c.span).filter(|s| !s.is_empty()).collect(),
@@ -315,13 +314,12 @@ impl ServedModel {
     }
 }
 
-/// How many of its last tokens are read of each tail; the null query's comes after those of the `queries`.
-fn reads(prompt: &ScoringPrompt, method: Method, queries: usize) -> Vec<usize> {
-    let of = |(i, tail): (usize, &Vec<u32>)| match method.read {
-        Read::QueryMean if i < queries || method.control == Control::NullQuery => tail.len(),
-        Read::QueryMean | Read::Last => 1,
-    };
-    prompt.tails.iter().enumerate().map(of).collect()
+/// How many of the last tokens of `tail` are read.
+fn reads(method: Method, tail: &[u32]) -> usize {
+    match method.read {
+        Read::Last => 1,
+        Read::QueryMean => tail.len(),
+    }
 }
 
 /// From rows to the answer; `output` is absent when every chunk is empty, and then nothing was computed.
@@ -342,7 +340,7 @@ fn answer(job: &ScoreJob, plan: Plan, output: Option<RowsOutput>) -> Result<Scor
         usage.shared_tokens = usage.prompt_tokens.saturating_sub(usage.cached_tokens + usage.computed_tokens);
         let control = match method.control {
             Control::QueryFree => output.control.as_ref(),
-            Control::NullQuery | Control::NullLast => output.tails.last().map(|reads| &reads[0]),
+            Control::NullQuery => output.tails.last().map(|reads| &reads[0]),
             Control::None => None,
         };
         let tails = output.tails.iter().take(job.queries.len());

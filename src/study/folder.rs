@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     eval::{
         judged::{Judged, JudgedError},
-        observation::{HeadTable, Observation, key, methods},
+        observation::{HeadTable, Observation, methods},
         question::Question,
     },
     ids::HeadRef,
@@ -129,7 +129,7 @@ impl Record {
     /// # Errors
     /// When numbers and labels do not fit together: then the file was tampered with.
     pub fn judged(&self, method: Method) -> Result<Judged, JudgedError> {
-        let table = self.observation.tables.get(&key(method));
+        let table = self.observation.tables.get(&method.to_string());
         self.judged_by(table.expect("every observation has every method: this is a bug"))
     }
 
