@@ -69,12 +69,17 @@ fn distributions(relevant: Vec<f64>, others: Vec<f64>, identity: &Identity) -> D
     }
 }
 
+/// A row's name as far as a picture has room: of most rows that is their method.
+fn short(name: &str) -> String {
+    name.strip_prefix("by AUROC, ").unwrap_or(name).to_owned()
+}
+
 /// The table's AUROCs, the scores of relevant and other chunks, and scores against lengths.
 pub(super) fn of_judgement(judged: &Judgement, identity: &Identity) -> Vec<(&'static str, Box<dyn Picture>)> {
     let bar = |(i, row): (usize, &crate::study::judge::Row)| {
         let auroc = &row.metrics.auroc;
         let [value, low, high] = [auroc.mean, auroc.low, auroc.high].map(|v| 100.0 * v);
-        Bar { label: row.name.clone(), value, low, high, highlight: i == 0 && !judged.lengths.is_empty() }
+        Bar { label: short(&row.name), value, low, high, highlight: i == 0 && !judged.lengths.is_empty() }
     };
     let bars = Bars {
         title: format!("{}: AUROC on {} questions", identity.model, judged.questions),
