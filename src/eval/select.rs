@@ -28,7 +28,7 @@ pub enum Growth {
     /// questions also those that do so by luck.
     Greedy,
     /// The heads that are best alone. On the small models we measured, sixteen of them rank held-out questions better
-    /// than any greedy set (heads/RESULTS.md).
+    /// than any greedy set (heads/TRIED.md).
     Ranked,
 }
 
