@@ -2,7 +2,7 @@
 
 mod table;
 
-use std::{fs, num::NonZeroUsize, path::PathBuf};
+use std::{collections::HashSet, fs, num::NonZeroUsize, path::PathBuf};
 
 use anyhow::Context;
 use clap::{Args, builder::FalseyValueParser};
@@ -22,7 +22,7 @@ use crate::{
     ids::HeadRef,
     score::Method,
     study::{
-        folder::Folder,
+        folder::{Folder, Record},
         judge::{JudgeOptions, OrderSensitivity, TestQuestion, judge, order_sensitivity},
     },
 };
@@ -78,8 +78,9 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<()> {
     let mut options = args.engine.options();
     options.head_set = args.head_set.as_ref().map(PathBuf::from);
     let calibration = args.calibration.as_ref().map(|path| Folder::open(path)).transpose()?;
+    let records = calibration.as_ref().map(Folder::all).transpose()?.unwrap_or_default();
     let all = questions::read(&args.data, args.seed, args.model.offline)?;
-    let labelled = labelled(all, calibration.as_ref())?;
+    let labelled = labelled(all, &records)?;
     let drawn = sample(labelled, args.n.map_or(usize::MAX, NonZeroUsize::get), args.seed);
     let ready = load::load(&args.model, &options, true)?;
     let identity = identity(&ready);
@@ -98,7 +99,6 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<()> {
     observe(&ready, &folder, &asked, &questions::name(&args.data))?;
     let tests = tests(&folder, &asked)?;
     let judge_options = JudgeOptions { set, n_heads: identity.n_heads, k: args.cut.get(), seed: args.seed };
-    let records = calibration.map(|folder| folder.all()).transpose()?.unwrap_or_default();
     let judgement = judge(&tests, &records, &judge_options)?;
     let order = match &judge_options.set {
         Some((_, heads, method)) if args.permutations > 0 => {
@@ -122,13 +122,15 @@ fn must_differ(folder: &Folder, calibration: Option<&Folder>) -> anyhow::Result<
     Ok(())
 }
 
-/// Questions whose labels tell chunks apart and that no head was chosen on.
-fn labelled(all: Vec<Question>, calibration: Option<&Folder>) -> anyhow::Result<Vec<Question>> {
+/// Questions whose labels tell chunks apart and that no head was chosen on. What asks the same as a calibration record was
+/// used, whatever its chunks and their order.
+fn labelled(all: Vec<Question>, calibration: &[Record]) -> anyhow::Result<Vec<Question>> {
     let total = all.len();
     let tells = |q: &Question| q.labels.as_ref().is_some_and(|l| l.iter().any(|&l| l > 0) && l.contains(&0));
     let (labelled, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(tells);
-    let used = |q: &Question| calibration.is_some_and(|folder| folder.has(q));
-    let (used, fresh): (Vec<_>, Vec<_>) = labelled.into_iter().partition(used);
+    let asked: HashSet<&str> = calibration.iter().map(|record| record.query.as_str()).collect();
+    let (used, fresh): (Vec<_>, Vec<_>) =
+        labelled.into_iter().partition(|q| asked.contains(q.query.as_str()));
     anyhow::ensure!(
         !fresh.is_empty(),
         "no question is left to measure on: of {total}, {} are without both relevant and other chunks, {} were used to \

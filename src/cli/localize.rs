@@ -26,6 +26,7 @@ use crate::{
         answer::{Usability, usability},
         question::Question,
         sample::sample_where,
+        select::Growth,
     },
     score::{Control, Method, Read, Statistic},
     service::ServiceError,
@@ -114,6 +115,10 @@ struct ChoiceArgs {
     #[arg(long, env = "QRAE_SEARCH", value_parser = FalseyValueParser::new(),
         conflicts_with_all = ["statistic", "control", "read"])]
     search: bool,
+    /// By AUROC, which heads go together: ranked (those that are best alone) or greedy (each next one adds most)
+    /// [default: ranked]
+    #[arg(long, env = "QRAE_GROWTH", value_name = "NAME")]
+    growth: Option<Growth>,
     /// Seed of every draw
     #[arg(long, env = "QRAE_SEED", value_name = "N", default_value_t = 42)]
     seed: u64,
@@ -156,6 +161,11 @@ impl ChoiceArgs {
             !self.search || criterion == Criterion::Auroc,
             "--search compares methods by AUROC; leave --criterion {criterion} out"
         );
+        anyhow::ensure!(
+            self.growth.is_none() || criterion == Criterion::Auroc,
+            "--growth says how sets grow by AUROC, and criterion {criterion} takes the highest means; leave it out, or add \
+             --criterion auroc"
+        );
         Ok(criterion)
     }
 
@@ -164,6 +174,7 @@ impl ChoiceArgs {
             criterion: self.criterion()?,
             k: self.k.map(usize::from),
             method: Method { statistic: self.statistic, control: self.control, read: self.read },
+            growth: self.growth.unwrap_or(Growth::Ranked),
             search: self.search,
             seed: self.seed,
         })

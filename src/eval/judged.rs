@@ -9,6 +9,7 @@ pub struct Judged {
     n_heads: usize,
     scores: Vec<f32>,
     labels: Vec<u32>,
+    query: Option<String>,
 }
 
 /// Parts of a judged question that don't fit together, or a head that is not there.
@@ -89,7 +90,20 @@ impl Judged {
         if let Some(chunk) = labels.iter().position(|&label| label > Self::MOST_LABEL) {
             return Err(JudgedError::Label { chunk, label: labels[chunk], most: Self::MOST_LABEL });
         }
-        Ok(Self { n_heads, scores, labels })
+        Ok(Self { n_heads, scores, labels, query: None })
+    }
+
+    /// The same, known to ask `query`. Judged questions that ask the same say much the same, as do those of one question
+    /// with its chunks in several orders: who cuts questions into parts keeps them together.
+    #[must_use]
+    pub fn asking(self, query: &str) -> Self {
+        Self { query: Some(query.to_owned()), ..self }
+    }
+
+    /// What is asked, where that is known.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_deref()
     }
 
     /// Heads that scored.

@@ -20,16 +20,17 @@ use table::Table;
 pub use validate::{Curve, cross_validate};
 
 use super::judged::Judged;
+use crate::score::words;
 
-/// How a set of heads grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
+words! {
+    /// How a set of heads grows.
+    Growth, "growth":
+    /// The heads that are best alone. On the small models we measured, six to sixteen of them rank held-out questions
+    /// better than any greedy set (heads/TRIED.md).
+    Ranked = "ranked",
     /// Each step adds the head that makes the set's AUROC highest: finds heads that complete each other, and with few
     /// questions also those that do so by luck.
-    Greedy,
-    /// The heads that are best alone. On the small models we measured, sixteen of them rank held-out questions better
-    /// than any greedy set (heads/TRIED.md).
-    Ranked,
+    Greedy = "greedy",
 }
 
 /// How heads are chosen and how the choice is checked.
@@ -116,7 +117,8 @@ pub enum SelectError {
     },
     /// Too few questions to hold some out.
     #[error(
-        "{usable} questions have both relevant and other chunks, {needed} are needed to hold out {folds} parts; add questions or use fewer folds"
+        "{usable} different questions have both relevant and other chunks, {needed} are needed to hold out {folds} parts in turn; add {}",
+        needed - usable
     )]
     TooFew {
         /// Questions with both classes.

@@ -5,13 +5,15 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashMap, hash_map::Entry};
+
 use crate::{
     eval::{
         bootstrap::{Bootstrap, BootstrapError, Interval},
         judged::{Judged, JudgedError},
         metrics::auroc,
         observation::methods,
-        select::{self, Curve, Plan, SelectError, cross_validate, search},
+        select::{self, Curve, Growth, Plan, SelectError, cross_validate, search},
         stability::{HeadValues, HeadValuesError, hoeffding},
     },
     ids::HeadRef,
@@ -27,8 +29,7 @@ words! {
     AnswerMass = "answer_mass",
     /// Attention of the query's tokens to relevant chunks less that of the null query's (QRHead); needs labels.
     QrHead = "qrhead",
-    /// The AUROC that heads reach under a method: those that are best alone, as many as held-out inputs ask for; needs
-    /// labels.
+    /// The AUROC that heads reach under a method, as many heads as held-out inputs ask for; needs labels.
     Auroc = "auroc",
 }
 
@@ -41,6 +42,8 @@ pub struct FindOptions {
     pub k: Option<usize>,
     /// The method the heads are chosen for, and whose AUROC is told.
     pub method: Method,
+    /// Under [`Criterion::Auroc`]: how the set grows.
+    pub growth: Growth,
     /// Under [`Criterion::Auroc`]: choose the method too.
     pub search: bool,
     /// Of everything drawn.
@@ -113,11 +116,13 @@ pub struct HeadSpread {
 pub struct Findings {
     /// By what.
     pub criterion: Criterion,
+    /// Under [`Criterion::Auroc`], how the set grew.
+    pub growth: Option<Growth>,
     /// The method the heads are for.
     pub method: Method,
     /// The heads in the order they were chosen.
     pub heads: Vec<HeadRef>,
-    /// Inputs that counted.
+    /// Inputs that counted. Those with the same query count as one in every mean, interval and cut.
     pub inputs: usize,
     /// Mean value of each head, `[layers * heads]`: attention mass, retrieval score, or AUROC.
     pub heat: Vec<f64>,
@@ -182,6 +187,7 @@ pub fn find(records: &[Record], n_heads: usize, options: &FindOptions) -> Result
             (by_mean(&usable, &values, options)?, values)
         }
     };
+    let values = of_queries(&usable, values);
     let means = HeadValues::new(values.clone())?;
     let bootstrap = Bootstrap { seed: options.seed, ..Bootstrap::default() };
     let labelled: Vec<&Record> = records.iter().filter(|r| tells(r)).collect();
@@ -196,12 +202,13 @@ pub fn find(records: &[Record], n_heads: usize, options: &FindOptions) -> Result
     };
     Ok(Findings {
         criterion,
+        growth: (criterion == Criterion::Auroc).then_some(options.growth),
         heads: chosen.heads.iter().map(|&h| named(h)).collect(),
         method: chosen.method,
         inputs: usable.len(),
         best: best_first(&heat).iter().take(TOLD).map(spread).collect::<Result<_, _>>()?,
         split_half: means.split_half(HALVINGS, options.seed),
-        bound: hoeffding(total, DELTA, usable.len()),
+        bound: hoeffding(total, DELTA, values.len()),
         gap: means.boundary_gap(k),
         auroc: if aurocs.is_empty() { None } else { Some(bootstrap.mean_interval(&aurocs)?) },
         held_out: match chosen.held_out {
@@ -261,6 +268,32 @@ fn values(usable: &[&Record], criterion: Criterion, method: Method) -> Result<Ve
     usable.iter().map(of).collect()
 }
 
+/// Values of inputs, put together by query, in the order of the first input with it.
+fn by_query<T>(records: &[&Record], values: Vec<T>) -> Vec<Vec<T>> {
+    let mut at: HashMap<&str, usize> = HashMap::new();
+    let mut of_queries: Vec<Vec<T>> = Vec::new();
+    for (record, value) in records.iter().zip(values) {
+        let next = of_queries.len();
+        match at.entry(&record.query) {
+            Entry::Occupied(there) => of_queries[*there.get()].push(value),
+            Entry::Vacant(new) => {
+                new.insert(next);
+                of_queries.push(vec![value]);
+            }
+        }
+    }
+    of_queries
+}
+
+/// The mean of each query's inputs, `[queries][heads]`, of values `[inputs][heads]`.
+fn of_queries(records: &[&Record], values: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    let mean = |inputs: Vec<Vec<f64>>| {
+        let of_head = |head: usize| inputs.iter().map(|of| of[head]).sum::<f64>() / inputs.len() as f64;
+        (0..inputs[0].len()).map(of_head).collect()
+    };
+    by_query(records, values).into_iter().map(mean).collect()
+}
+
 fn best_first(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[b].total_cmp(&values[a]));
@@ -281,18 +314,19 @@ enum HeldOut {
     Known(Interval),
 }
 
-/// The k heads with the highest mean. Held out is each labelled input in turn: the others choose, it measures.
+/// The k heads with the highest mean. Held out is each query with labelled inputs in turn: the others choose, it measures.
 fn by_mean(usable: &[&Record], values: &[Vec<f64>], options: &FindOptions) -> Result<Chosen, FindError> {
-    let heat = HeadValues::new(values.to_vec())?.means();
+    let own = of_queries(usable, values.to_vec());
+    let heat = HeadValues::new(own.clone())?.means();
     let k = options.k.unwrap_or(DEFAULT_K).min(heat.len());
     let top = |heat: &[f64]| -> Vec<usize> { best_first(heat).into_iter().take(k).collect() };
-    let n = usable.len() as f64;
+    let n = own.len() as f64;
     let mut aurocs = Vec::new();
-    for (record, own) in usable.iter().zip(values).filter(|(record, _)| n > 1.0 && tells(record)) {
+    for (records, own) in by_query(usable, usable.to_vec()).iter().zip(&own).filter(|_| n > 1.0) {
         // (n − 1) / n times the mean of the others, which orders the heads as that mean does
         let without: Vec<f64> = heat.iter().zip(own).map(|(mean, own)| mean - own / n).collect();
-        let judged = record.judged(options.method)?;
-        aurocs.extend(auroc(&judged.set_score(&top(&without))?, judged.labels()));
+        let labelled: Vec<&Record> = records.iter().copied().filter(|r| tells(r)).collect();
+        aurocs.extend(judge(&labelled, options.method, &top(&without))?.0);
     }
     let held_out = HeldOut::Questions(aurocs);
     Ok(Chosen { heads: top(&heat), method: options.method, held_out, curve: None })
@@ -303,7 +337,7 @@ fn by_auroc(labelled: &[&Record], options: &FindOptions) -> Result<Chosen, FindE
     let of = |method: Method| -> Result<(Method, Vec<Judged>), JudgedError> {
         Ok((method, labelled.iter().map(|r| r.judged(method)).collect::<Result<_, _>>()?))
     };
-    let plan = Plan { seed: options.seed, ..Plan::default() };
+    let plan = Plan { growth: options.growth, seed: options.seed, ..Plan::default() };
     let k_max = options.k.unwrap_or(plan.k_max);
     let plan = Plan { k_max, pool: plan.pool.max(k_max), ..plan };
     if options.k.is_some() && !options.search {
@@ -330,18 +364,20 @@ fn by_auroc(labelled: &[&Record], options: &FindOptions) -> Result<Chosen, FindE
 /// Half the width of a 95 % interval in standard errors.
 const TWO_SIDED: f64 = 1.96;
 
-/// AUROC of a set per question, and the scores it gives to relevant and to other chunks.
+/// AUROC of a set per query, and the scores it gives to relevant and to other chunks.
 type Judgement = (Vec<f64>, (Vec<f64>, Vec<f64>));
 
+/// `labelled` are records whose labels tell chunks apart.
 fn judge(labelled: &[&Record], method: Method, heads: &[usize]) -> Result<Judgement, FindError> {
     let (mut aurocs, mut relevant, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for record in labelled {
         let judged = record.judged(method)?;
         let scores = judged.set_score(heads)?;
-        aurocs.extend(auroc(&scores, judged.labels()));
+        aurocs.push(auroc(&scores, judged.labels()).expect("the labels tell chunks apart: this is a bug"));
         for (score, &label) in scores.into_iter().zip(judged.labels()) {
             if label > 0 { relevant.push(score) } else { others.push(score) }
         }
     }
-    Ok((aurocs, (relevant, others)))
+    let aurocs = by_query(labelled, aurocs).into_iter().map(|of| of.iter().sum::<f64>() / of.len() as f64);
+    Ok((aurocs.collect(), (relevant, others)))
 }

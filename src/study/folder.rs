@@ -51,7 +51,7 @@ pub struct Identity {
 }
 
 /// The folder format this version reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 impl Identity {
     /// The methods that this version observes.
@@ -117,6 +117,8 @@ pub struct Record {
     pub id: String,
     /// Name of the file or folder the question came from.
     pub data: String,
+    /// What is asked.
+    pub query: String,
     /// Per chunk, where the data says it: 0 is not relevant.
     pub labels: Option<Vec<u32>>,
     /// What every head showed.
@@ -140,7 +142,7 @@ impl Record {
     pub fn judged_by(&self, table: &HeadTable) -> Result<Judged, JudgedError> {
         let unknown = || vec![0; self.observation.n_chunks()];
         let labels = self.labels.clone().unwrap_or_else(unknown);
-        Judged::new(self.observation.n_heads, table.clone(), labels)
+        Ok(Judged::new(self.observation.n_heads, table.clone(), labels)?.asking(&self.query))
     }
 
     /// Scores of the chunks by a head set, `n_heads` being those of a layer.
@@ -277,6 +279,7 @@ impl Folder {
         let record = Record {
             id: question.id.clone(),
             data: data.to_owned(),
+            query: question.query.clone(),
             labels: question.labels.clone(),
             observation: observation.clone(),
         };
@@ -373,6 +376,7 @@ impl View for Numbers {
 struct About {
     id: String,
     data: String,
+    query: String,
     labels: Option<Vec<u32>>,
     chunk_lens: Vec<usize>,
 }
@@ -391,6 +395,7 @@ fn encode(record: &Record) -> Result<Vec<u8>, String> {
     let about = About {
         id: record.id.clone(),
         data: record.data.clone(),
+        query: record.query.clone(),
         labels: record.labels.clone(),
         chunk_lens: seen.chunk_lens.clone(),
     };
@@ -402,7 +407,8 @@ fn decode(bytes: &[u8], n_heads: usize, methods: &[String]) -> Result<Record, St
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
     let about =
         header.metadata().as_ref().and_then(|m| m.get("about")).ok_or("it does not say what it is")?;
-    let About { id, data, labels, chunk_lens } = serde_json::from_str(about).map_err(|e| e.to_string())?;
+    let About { id, data, query, labels, chunk_lens } =
+        serde_json::from_str(about).map_err(|e| e.to_string())?;
     let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
     let read = |name: &str, n: usize| -> Result<Vec<f32>, String> {
         let tensor = file.tensor(name).map_err(|e| e.to_string())?;
@@ -429,7 +435,7 @@ fn decode(bytes: &[u8], n_heads: usize, methods: &[String]) -> Result<Record, St
         icr: read("icr", n_chunks)?,
         chunk_lens,
     };
-    Ok(Record { id, data, labels, observation })
+    Ok(Record { id, data, query, labels, observation })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{
         metrics::{LengthsDiffer, Metrics, ranking},
         observation::methods,
         sample::permutation,
-        select::SelectError,
+        select::{Growth, SelectError},
         stability::spearman,
     },
     ids::HeadRef,
@@ -176,6 +176,7 @@ fn chosen_rows(
         criterion: Criterion::Auroc,
         k: None,
         method: paper,
+        growth: Growth::Ranked,
         search: false,
         seed: options.seed,
     };
@@ -217,6 +218,7 @@ fn baselines(
         criterion: Criterion::QrHead,
         k: Some(QR_HEADS.min(bench.tests[0].record.observation.n_heads)),
         method: Method::default(),
+        growth: Growth::Ranked,
         search: false,
         seed: options.seed,
     };

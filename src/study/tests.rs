@@ -12,6 +12,7 @@ pub(super) fn blank(id: &str, n_heads: usize, n_chunks: usize, labels: Option<&[
     Record {
         id: id.to_owned(),
         data: "made.json".to_owned(),
+        query: id.to_owned(),
         labels: labels.map(<[u32]>::to_vec),
         observation: Observation {
             n_heads,

@@ -120,6 +120,7 @@ fn record(
         "seed": seed,
         "inputs": found.inputs,
         "criterion": found.criterion,
+        "growth": found.growth,
         "method": found.method.to_string(),
         "heads": found.heads,
         "auroc": found.auroc.as_ref().map(interval),

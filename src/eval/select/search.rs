@@ -45,8 +45,8 @@ pub struct Found<M> {
 pub struct Nested<M> {
     /// Mean over questions of the held-out AUROC: of a search like this one, on a little fewer questions.
     pub auroc: f64,
-    /// Per question given, averaged over repeats; `None` for questions without both relevant and other chunks.
-    /// `[questions]` An interval of their mean covers the choice of questions, not that of the seed.
+    /// Per question given, averaged over repeats; `None` for questions without both relevant and other chunks. What
+    /// asks the same has one number together, at the first of them. `[questions]` An interval of their mean covers the choice of questions, not that of the seed.
     pub per_question: Vec<Option<f64>>,
     /// What was chosen without each held-out part, `[outer_repeats · folds]`: where they disagree, the choice is a
     /// matter of luck.

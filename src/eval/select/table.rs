@@ -1,5 +1,8 @@
 //! Judged questions made ready for choosing heads: which chunks are relevant, and every head's AUROC on every
-//! question. Subsets of questions are lists of indices, so a fold costs no copy and no AUROC is computed twice.
+//! question. Those that ask the same are one *unit*: held out together, and of one weight with the others. Parts are
+//! lists of units' indices, so a fold costs no copy and no AUROC is computed twice.
+
+use std::collections::HashMap;
 
 use rayon::prelude::*;
 
@@ -9,7 +12,14 @@ use crate::eval::{judged::Judged, metrics::auroc_of_pairs};
 /// The usable questions: those with relevant and other chunks.
 pub(super) struct Table<'a> {
     n_heads: usize,
+    units: Vec<Unit<'a>>,
+}
+
+/// Questions that ask the same; at least one.
+struct Unit<'a> {
     questions: Vec<Question<'a>>,
+    /// AUROC of each head alone, averaged over the questions. `[heads]`
+    alone: Vec<f64>,
 }
 
 struct Question<'a> {
@@ -35,22 +45,22 @@ impl<'a> Table<'a> {
         if usable.is_empty() {
             return Err(SelectError::NothingToTell { questions: questions.len() });
         }
-        Ok(Self { n_heads: expected, questions: usable })
+        Ok(Self { n_heads: expected, units: units(usable) })
     }
 
-    /// Usable questions.
+    /// Units of usable questions.
     pub(super) fn len(&self) -> usize {
-        self.questions.len()
+        self.units.len()
     }
 
-    /// Every usable question.
+    /// Every unit.
     pub(super) fn all(&self) -> Vec<usize> {
         (0..self.len()).collect()
     }
 
-    /// Index of a usable question among those given.
-    pub(super) fn given(&self, question: usize) -> usize {
-        self.questions[question].index
+    /// Index of a unit's first question among those given.
+    pub(super) fn given(&self, unit: usize) -> usize {
+        self.units[unit].questions[0].index
     }
 
     /// Steps that [`Self::grow`] takes.
@@ -59,7 +69,7 @@ impl<'a> Table<'a> {
         plan.k_max.min(pool).min(self.n_heads)
     }
 
-    /// Grows a set on a part of the questions as the plan says.
+    /// Grows a set on a part of the units as the plan says.
     pub(super) fn grow(&self, part: &[usize], plan: &Plan) -> Vec<Step> {
         match plan.growth {
             Growth::Greedy => self.forward(part, plan.pool, plan.k_max),
@@ -87,51 +97,87 @@ impl<'a> Table<'a> {
         steps
     }
 
-    /// Each head's macro AUROC alone over a part of the questions, `[heads]`.
+    /// Each head's macro AUROC alone over a part of the units, `[heads]`.
     pub(super) fn means(&self, part: &[usize]) -> Vec<f64> {
         let mut sums = vec![0.0; self.n_heads];
         for &q in part {
-            sums.iter_mut().zip(&self.questions[q].alone).for_each(|(sum, auroc)| *sum += auroc);
+            sums.iter_mut().zip(&self.units[q].alone).for_each(|(sum, auroc)| *sum += auroc);
         }
         sums.into_iter().map(|sum| sum / part.len() as f64).collect()
     }
 
-    /// Greedy forward selection on a part of the questions, as [`super::forward`] says. The sums of the heads
+    /// Greedy forward selection on a part of the units, as [`super::forward`] says. The sums of the heads
     /// already chosen are kept, so a candidate costs one addition per chunk and one comparison per pair.
     fn forward(&self, part: &[usize], pool: usize, k_max: usize) -> Vec<Step> {
         let mut best = self.best_first(part);
         best.truncate(pool);
         best.sort_unstable();
-        let mut sums: Vec<Vec<f64>> =
-            part.iter().map(|&q| vec![0.0; self.questions[q].order.len()]).collect();
+        let mut growing: Vec<Vec<Growing<'_>>> =
+            part.iter().map(|&unit| self.units[unit].growing()).collect();
         let mut steps = Vec::new();
         let mut scratch = Vec::new();
         while steps.len() < k_max && !best.is_empty() {
             let mut found = Step { head: 0, auroc: f64::NEG_INFINITY };
             for &head in &best {
-                let aurocs = part.iter().zip(&sums).map(|(&q, sums)| {
+                let mut with = |(question, sums): &Growing<'_>| {
                     scratch.clone_from(sums);
-                    self.questions[q].add(head, &mut scratch)
-                });
-                let auroc = aurocs.sum::<f64>() / part.len() as f64;
+                    question.add(head, &mut scratch)
+                };
+                let of_unit = |unit: &Vec<Growing<'_>>| mean(unit.iter().map(&mut with));
+                let auroc = mean(growing.iter().map(of_unit));
                 if auroc > found.auroc {
                     found = Step { head, auroc };
                 }
             }
             best.retain(|&head| head != found.head);
-            for (&q, sums) in part.iter().zip(&mut sums) {
-                self.questions[q].add(found.head, sums);
+            for (question, sums) in growing.iter_mut().flatten() {
+                question.add(found.head, sums);
             }
             steps.push(found);
         }
         steps
     }
 
-    /// AUROC on one question of the first 1, 2, … heads of `steps`.
-    pub(super) fn growing(&self, question: usize, steps: &[Step]) -> Vec<f64> {
-        let question = &self.questions[question];
-        let mut sums = vec![0.0; question.order.len()];
-        steps.iter().map(|step| question.add(step.head, &mut sums)).collect()
+    /// AUROC on one unit of the first 1, 2, … heads of `steps`.
+    pub(super) fn growing(&self, unit: usize, steps: &[Step]) -> Vec<f64> {
+        let mut growing = self.units[unit].growing();
+        let with =
+            |step: &Step| mean(growing.iter_mut().map(|(question, sums)| question.add(step.head, sums)));
+        steps.iter().map(with).collect()
+    }
+}
+
+/// A question, and the sums of the heads chosen so far for each chunk in its order.
+type Growing<'a> = (&'a Question<'a>, Vec<f64>);
+
+/// Of at least one value.
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = values.len() as f64;
+    values.sum::<f64>() / n
+}
+
+/// Puts together what asks the same, in the order of the first that asks it.
+fn units(questions: Vec<Question<'_>>) -> Vec<Unit<'_>> {
+    let mut at: HashMap<&str, usize> = HashMap::new();
+    let mut units: Vec<Vec<Question<'_>>> = Vec::new();
+    for question in questions {
+        let next = units.len();
+        let unit = question.judged.query().map_or(next, |query| *at.entry(query).or_insert(next));
+        if unit == next {
+            units.push(Vec::new());
+        }
+        units[unit].push(question);
+    }
+    let of_heads = |questions: &[Question<'_>]| {
+        let heads = 0..questions[0].alone.len();
+        heads.map(|head| mean(questions.iter().map(|q| q.alone[head]))).collect()
+    };
+    units.into_iter().map(|questions| Unit { alone: of_heads(&questions), questions }).collect()
+}
+
+impl<'a> Unit<'a> {
+    fn growing(&'a self) -> Vec<Growing<'a>> {
+        self.questions.iter().map(|q| (q, vec![0.0; q.order.len()])).collect()
     }
 }
 

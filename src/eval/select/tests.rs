@@ -339,3 +339,45 @@ fn what_cannot_be_chosen_from_is_refused() {
     let swapped = [&good[1..2], &good[0..1], &good[2..]].concat();
     assert_eq!(with(swapped), SelectError::Labels { method: 1, question: 0 });
 }
+
+#[test]
+fn questions_that_ask_the_same_are_held_out_together_and_count_as_one() {
+    let plain = questions(24, 10, &[(4, 0.7)], 12);
+    let name = |i: usize| format!("q{i}");
+    let asked: Vec<Judged> = plain.iter().enumerate().map(|(i, q)| q.clone().asking(&name(i))).collect();
+    assert_eq!(search(&[((), plain)], &small()), search(&[((), asked.clone())], &small()), "all differ");
+
+    // each again, some twice: the same units, so nothing changes but where the numbers are told
+    let mut again: Vec<Judged> = asked.clone();
+    again.extend(asked.iter().rev().cloned());
+    again.extend(asked[3..9].iter().cloned());
+    assert_eq!(head_aurocs(&again), head_aurocs(&asked));
+    for growth in [Growth::Greedy, Growth::Ranked] {
+        let plan = Plan { growth, ..small() };
+        assert_eq!(cross_validate(&again, &plan), cross_validate(&asked, &plan));
+        let (one, two) =
+            (search(&[((), asked.clone())], &plan).unwrap(), search(&[((), again.clone())], &plan).unwrap());
+        assert_eq!(
+            (one.choice, one.nested.auroc, one.nested.choices),
+            (two.choice, two.nested.auroc, two.nested.choices)
+        );
+        assert_eq!(two.nested.per_question[..24], one.nested.per_question[..]);
+        assert!(two.nested.per_question[24..].iter().all(Option::is_none));
+    }
+
+    // two sides of one question: a unit's AUROC is their mean
+    let turned = |q: &Judged| {
+        Judged::new(10, (0..10).flat_map(|h| q.head(h).iter().map(|s| -s)).collect(), q.labels().to_vec())
+    };
+    let both: Vec<Judged> = asked
+        .iter()
+        .enumerate()
+        .flat_map(|(i, q)| [q.clone(), turned(q).unwrap().asking(&name(i))])
+        .collect();
+    assert!(head_aurocs(&both).unwrap().iter().all(|a| (a - 0.5).abs() < 1e-12));
+    // held out apart, one side would tell heads for the other: every estimate would be below one half
+    assert!(cross_validate(&both, &small()).unwrap().auroc.iter().all(|a| (a - 0.5).abs() < 1e-12));
+
+    let few = SelectError::TooFew { usable: 3, needed: 4, folds: 4 };
+    assert_eq!(cross_validate(&both[..6], &small()), Err(few));
+}

@@ -38,8 +38,8 @@ fn best(values: &[f64]) -> usize {
 
 /// Cross-validates the growing of sets for k = 1 to `k_max` (fewer when there are fewer heads): the questions are cut
 /// into `folds` parts at random, heads are chosen without each part in turn and measured on it; `repeats` times,
-/// each question's AUROCs averaged. Questions without both relevant and other chunks take no part. Questions are
-/// held to be independent: several about the same chunks should be given as one or thinned out.
+/// each question's AUROCs averaged. Questions without both relevant and other chunks take no part. Those that ask the same
+/// ([`Judged::asking`]) are held out together and count as one; all others are held to be independent.
 pub fn cross_validate(questions: &[Judged], plan: &Plan) -> Result<Curve, SelectError> {
     plan.check()?;
     let table = Table::new(questions)?;

@@ -8,7 +8,14 @@ const OTHER: Method =
     Method { statistic: Statistic::Sum, control: Control::NullQuery, read: Read::QueryMean };
 
 fn by(criterion: Criterion) -> FindOptions {
-    FindOptions { criterion, k: None, method: Method::default(), search: false, seed: 7 }
+    FindOptions {
+        criterion,
+        k: None,
+        method: Method::default(),
+        growth: Growth::Ranked,
+        search: false,
+        seed: 7,
+    }
 }
 
 fn heads(found: &Findings) -> Vec<String> {
@@ -128,6 +135,28 @@ fn the_head_that_ranks_best_is_chosen() {
     );
     let held_out = two.held_out.unwrap();
     assert!(0.0 <= held_out.low && held_out.low <= held_out.mean && held_out.high <= 1.0, "{held_out:?}");
+}
+
+#[test]
+fn greedy_growth_prefers_heads_that_complete_each_other() {
+    // heads 0 and 1 know the first 20 questions, head 2 the last 10; who does not know says the opposite, faintly
+    let of = |i: usize| {
+        let mut record = blank(&format!("q{i}"), 6, 2, Some(&[1, 0]));
+        let says = |knows| if knows { [1.0, 0.0] } else { [0.0, 0.1] };
+        [i < 20, i < 20, i >= 20]
+            .into_iter()
+            .enumerate()
+            .for_each(|(h, knows)| set_all(&mut record, h, &says(knows)));
+        record
+    };
+    let records: Vec<Record> = (0..30).map(of).collect();
+    let grown = |growth| {
+        let options = FindOptions { k: Some(2), growth, ..by(Criterion::Auroc) };
+        let found = find(&records, 3, &options).unwrap();
+        (heads(&found), found.auroc.unwrap().mean)
+    };
+    assert_eq!(grown(Growth::Ranked), (vec!["L0H0".to_owned(), "L0H1".to_owned()], 20.0 / 30.0));
+    assert_eq!(grown(Growth::Greedy), (vec!["L0H0".to_owned(), "L0H2".to_owned()], 1.0));
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn what_was_kept_is_read_again_by_whoever_opens_the_folder() {
         let want = Record {
             id: question.id.clone(),
             data: "d.json".into(),
+            query: question.query.clone(),
             labels: question.labels.clone(),
             observation: observation(seed),
         };
@@ -152,7 +153,7 @@ fn a_folder_of_another_version_is_refused_by_what_it_lacks() {
     assert!(rewrite(&fewer).contains(&format!("with methods fewer, this run has {gone};")));
     fewer.methods.push("last/none/colour".into());
     assert!(rewrite(&fewer).contains(&format!("with methods last/none/colour, this run has {gone};")));
-    assert!(rewrite(&Identity { format: 2, ..identity() }).contains("with format 2, this run has 1"));
+    assert!(rewrite(&Identity { format: 3, ..identity() }).contains("with format 3, this run has 2"));
     for (n_layers, n_heads) in [(0, 3), (2, 0), (usize::MAX >> 1, 3)] {
         let said = rewrite(&Identity { n_layers, n_heads, ..identity() });
         assert!(said.contains("study.toml: no model has") && said.contains("remove it"), "{said}");

@@ -176,7 +176,7 @@ fn rows_that_the_calibration_cannot_give_are_told() {
     let few = judge(&questions(), &calibration(3, true), &options("L0H1")).unwrap();
     let left: Vec<&str> = few.left_out.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(left, ["search", "by AUROC"], "each once");
-    assert!(few.left_out[1].1.contains("3 questions"), "{:?}", few.left_out);
+    assert!(few.left_out[1].1.contains("3 different questions"), "{:?}", few.left_out);
     row(&few, "paper");
 
     let mut unlabelled = calibration(12, true);
