@@ -27,7 +27,7 @@ use crate::{
     score::{Control, Method, Read, Statistic},
     service::{
         Admission,
-        score::{HeadChoice, ScoreJob},
+        score::{HeadChoice, Orders, ScoreJob},
     },
 };
 
@@ -83,6 +83,10 @@ pub(super) struct ScoreArgs {
     /// A head set's name, or a .toml file of one [default: the model's own]
     #[arg(long, env = "QRAE_HEAD_SET", value_name = "NAME|FILE")]
     head_set: Option<String>,
+    /// Score the chunks in so many orders (theirs, then random ones) and average: steadier, better, and each
+    /// costs a prefill [default: 1]
+    #[arg(long, env = "QRAE_ORDERS", value_name = "1..8")]
+    orders: Option<Orders>,
     /// Cut longer chunks at their end (and flag them)
     #[arg(long, env = "QRAE_MAX_TOKENS_PER_CHUNK", value_name = "N")]
     max_tokens_per_chunk: Option<NonZeroUsize>,
@@ -160,6 +164,7 @@ fn job(args: &ScoreArgs, request: &Request) -> ScoreJob {
         statistic: args.statistic.or(args.method.map(|m| m.statistic)).or(request.statistic),
         control: args.control.or(args.method.map(|m| m.control)).or(request.control),
         read: args.read.or(args.method.map(|m| m.read)).or(request.read),
+        orders: args.orders.or(request.orders).unwrap_or_default(),
         max_tokens_per_chunk: args.max_tokens_per_chunk.or(request.max_tokens_per_chunk),
         explain: args.explain || request.explain,
         salt: Salt::none(),

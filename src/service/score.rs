@@ -1,6 +1,12 @@
 //! Scoring: queries and chunks become one scoring prompt, one rows request, and per chunk a score that shows its work.
 
+mod answer;
+mod orders;
+
 use std::{num::NonZeroUsize, sync::Arc, time::Instant};
+
+use answer::answer;
+pub use orders::Orders;
 
 use super::{
     Permit, ServedModel, ServiceError,
@@ -12,10 +18,7 @@ use crate::{
     ids::{HeadRef, Span},
     kv::Salt,
     prompt::layout::{Chunk, LayoutError, NULL_QUERY, Piece, ScoringPrompt, layout},
-    score::{
-        ChunkScore, Control, Method, Read, Rows, ScoreInput, Statistic, head_responses, rank, responses,
-        score,
-    },
+    score::{ChunkScore, Control, Method, Read, Statistic},
 };
 
 pub use super::limits::{MAX_EXPLAINED, MAX_KEPT, MAX_QUERIES, MAX_READ, MAX_RESULTS};
@@ -35,12 +38,21 @@ pub struct ScoreJob {
     pub control: Option<Control>,
     /// Instead of the head set's own read.
     pub read: Option<Read>,
+    /// In how many orders of the chunks; their scores are averaged.
+    pub orders: Orders,
     /// Cut chunks to this many tokens (flagged); no cut by default.
     pub max_tokens_per_chunk: Option<NonZeroUsize>,
     /// Also give the response of every token; at most [`MAX_EXPLAINED`] numbers.
     pub explain: bool,
     /// Whose cached KV may be used.
     pub salt: Salt,
+}
+
+impl ScoreJob {
+    /// The same with the chunks in another order: first the `order[0]`-th.
+    fn in_order(&self, order: &[usize]) -> Self {
+        Self { chunks: order.iter().map(|&i| self.chunks[i].clone()).collect(), ..self.clone() }
+    }
 }
 
 /// Which heads are read.
@@ -66,7 +78,9 @@ pub struct ScoreAnswer {
     pub head_set: String,
     /// The method that was used.
     pub method: Method,
-    /// Tokens.
+    /// Orders of the chunks that were averaged: as many as asked for, or as there are.
+    pub orders: usize,
+    /// Tokens; of several orders their sum.
     pub usage: ScoreUsage,
     /// Seconds.
     pub timings: ScoreTimings,
@@ -163,6 +177,24 @@ impl ServedModel {
         permit: Permit,
         form: impl FnOnce(ScoreAnswer) -> T + Send + 'static,
     ) -> Result<T, ServiceError> {
+        let orders = job.orders.of(job.chunks.len());
+        let (mut answers, mut permit) = (Vec::new(), permit);
+        // one after the other, so that no more rows and KV are held than one order needs; their own order comes first, so
+        // that errors name chunks by their place in the request
+        for order in &orders {
+            let (answer, back) = self.score_in_one_order(job.in_order(order), permit).await?;
+            answers.push(answer);
+            permit = back;
+        }
+        let (formed, _permit) = off_thread(permit, move || Ok(form(orders::mean(&orders, answers)))).await?;
+        Ok(formed)
+    }
+
+    async fn score_in_one_order(
+        self: &Arc<Self>,
+        job: ScoreJob,
+        permit: Permit,
+    ) -> Result<(ScoreAnswer, Permit), ServiceError> {
         let (model, job) = (Arc::clone(self), Arc::new(job));
         let work = {
             let job = Arc::clone(&job);
@@ -171,8 +203,7 @@ impl ServedModel {
         let (plan, permit) = off_thread(permit, work).await?;
         let nothing_to_read = plan.prompt.chunks.iter().all(|c| c.span.is_empty());
         let output = if nothing_to_read { None } else { Some(self.read_rows(&job, &plan).await?) };
-        let (formed, _permit) = off_thread(permit, move || answer(&job, plan, output).map(form)).await?;
-        Ok(formed)
+        off_thread(permit, move || answer(&job, plan, output)).await
     }
 
     fn plan(&self, job: &ScoreJob) -> Result<Plan, ServiceError> {
@@ -320,86 +351,4 @@ fn reads(method: Method, tail: &[u32]) -> usize {
         Read::Last => 1,
         Read::QueryMean => tail.len(),
     }
-}
-
-/// From rows to the answer; `output` is absent when every chunk is empty, and then nothing was computed.
-fn answer(job: &ScoreJob, plan: Plan, output: Option<RowsOutput>) -> Result<ScoreAnswer, ServiceError> {
-    let begin = Instant::now();
-    let Plan { heads, head_set, method, prompt, mut usage, tokenize } = plan;
-    let lens = prompt.chunk_lens();
-    let mut timings = ScoreTimings { tokenize, ..ScoreTimings::default() };
-    let assemble = |conditioned: &Rows, control: Option<&Rows>| {
-        let input = ScoreInput { chunk_lens: &lens, conditioned, control, statistic: method.statistic };
-        assemble(&input, &prompt, job.explain)
-    };
-    let queries = if let Some(output) = output {
-        timings.queue = output.queued.as_secs_f64();
-        timings.prefill = output.computed.as_secs_f64();
-        usage.cached_tokens = output.cached_tokens;
-        usage.computed_tokens = output.computed_tokens;
-        usage.shared_tokens = usage.prompt_tokens.saturating_sub(usage.cached_tokens + usage.computed_tokens);
-        let control = match method.control {
-            Control::QueryFree => output.control.as_ref(),
-            Control::NullQuery => output.tails.last().map(|reads| &reads[0]),
-            Control::None => None,
-        };
-        let tails = output.tails.iter().take(job.queries.len());
-        tails.map(|reads| assemble(&reads[0], control)).collect::<Result<_, _>>()?
-    } else {
-        usage = ScoreUsage::default();
-        let zero = zero_rows(&heads);
-        job.queries.iter().map(|_| assemble(&zero, None)).collect::<Result<_, _>>()?
-    };
-    timings.score = begin.elapsed().as_secs_f64();
-    Ok(ScoreAnswer { queries, heads, head_set, method, usage, timings })
-}
-
-/// Rows over no candidates: what is read when every chunk is empty.
-fn zero_rows(heads: &[HeadRef]) -> Rows {
-    Rows::new(heads.len(), 0, Vec::new()).expect("no values are valid rows: this is a bug")
-}
-
-fn assemble(
-    input: &ScoreInput<'_>,
-    prompt: &ScoringPrompt,
-    explain: bool,
-) -> Result<QueryScores, ServiceError> {
-    let failed =
-        |e: &dyn std::fmt::Display| EngineError::Failed { reason: format!("the rows cannot be scored: {e}") };
-    let scores = score(input).map_err(|e| failed(&e))?;
-    let ranks = rank(&scores.iter().map(|s| s.value).collect::<Vec<_>>());
-    let mut explained = if explain { Some(explanations(input, prompt)?.into_iter()) } else { None };
-    let chunks =
-        scores.into_iter().zip(ranks).zip(&prompt.chunks).map(|((score, rank), chunk)| ScoredChunk {
-            score,
-            rank,
-            tokens: chunk.tokens,
-            truncated: chunk.truncated,
-            explained: explained.as_mut().and_then(Iterator::next),
-        });
-    Ok(QueryScores { chunks: chunks.collect() })
-}
-
-/// Per chunk, every scored token with its responses and its characters in the caller's text.
-fn explanations(
-    input: &ScoreInput<'_>,
-    prompt: &ScoringPrompt,
-) -> Result<Vec<Vec<TokenResponse>>, ServiceError> {
-    let failed = |e: &dyn std::fmt::Display| EngineError::Failed {
-        reason: format!("the rows cannot be explained: {e}"),
-    };
-    let mean = responses(input).map_err(|e| failed(&e))?;
-    let heads = 0..input.conditioned.n_heads();
-    let per_head =
-        heads.map(|h| head_responses(input, h)).collect::<Result<Vec<_>, _>>().map_err(|e| failed(&e))?;
-    let mut t = 0..mean.len();
-    let chunk = |chunk: &crate::prompt::layout::ChunkSpan| {
-        let token = |(offsets, t): (&Span, usize)| {
-            let place = chunk.place(*offsets);
-            let per_head = per_head.iter().map(|r| r[t]).collect();
-            TokenResponse { span: place.text, in_title: place.in_title, response: mean[t], per_head }
-        };
-        chunk.offsets.iter().zip(t.by_ref()).map(token).collect()
-    };
-    Ok(prompt.chunks.iter().map(chunk).collect())
 }

@@ -124,6 +124,48 @@ async fn every_method_gives_numbers_and_no_chunks_are_fine() {
 }
 
 #[tokio::test]
+async fn several_orders_are_averaged_chunk_by_chunk() {
+    let app = app();
+    let ask = |chunks: &Value, more: Value| {
+        let body = merged(request(&json!({"chunks": chunks, "explain": true})), &more);
+        let app = &app;
+        async move { post(app, SCORE, &body).await.ok() }
+    };
+    let chunks = json!([{"id": "a", "text": "the user asked 7"}, {"text": "she and he and the user"}]);
+    let one = ask(&chunks, json!({})).await;
+    let other = ask(&json!([chunks[1], chunks[0]]), json!({})).await;
+    let both = ask(&chunks, json!({"orders": 2})).await;
+    assert_eq!((&one["orders"], &both["orders"]), (&json!(1), &json!(2)));
+    assert_eq!(both["results"][0]["id"], "a");
+    assert_ne!(one["results"][0]["score"], other["results"][1]["score"], "the order does matter");
+    let number = |v: &Value| v.as_f64().unwrap();
+    let of: [&dyn Fn(&Value) -> f64; 4] = [
+        &|r| number(&r["score"]),
+        &|r| number(&r["heads"][0]["score"]),
+        &|r| number(&r["heads"][1]["mass"]),
+        &|r| number(&r["explain"][1]["response"]),
+    ];
+    for i in 0..2 {
+        let (a, b, mean) = (&one["results"][i], &other["results"][1 - i], &both["results"][i]);
+        of.iter().for_each(|of| assert!((of(mean) - (of(a) + of(b)) / 2.0).abs() < 1e-12, "{i}: {mean}"));
+        assert_eq!(mean["tokens"], a["tokens"]);
+    }
+    let [a, b] = [0, 1].map(|i| &both["results"][i]);
+    let second = u64::from(number(&a["score"]) < number(&b["score"]));
+    assert_eq!((a["rank"].as_u64(), b["rank"].as_u64()), (Some(1 + second), Some(2 - second)));
+    let prompt = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
+    assert_eq!(prompt(&both), prompt(&one) + prompt(&other));
+
+    // never more orders than there are, and the same ones every time
+    assert_eq!(ask(&chunks, json!({"orders": 8})).await["results"], both["results"]);
+    assert_eq!(ask(&json!([]), json!({"orders": 8})).await["orders"], 1);
+    let four = json!(["it is", "she and he", "", "日本語 and"]);
+    let five = ask(&four, json!({"orders": 5})).await;
+    assert_eq!((&five["orders"], &five["results"][2]["flags"]["empty"]), (&json!(5), &json!(true)));
+    assert_eq!(five["results"], ask(&four, json!({"orders": 5})).await["results"]);
+}
+
+#[tokio::test]
 async fn the_same_list_again_is_found_in_the_cache() {
     let app = app();
     let body = request(&json!({"cache_salt": "score again"}));

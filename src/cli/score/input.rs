@@ -14,6 +14,7 @@ use crate::{
     ids::HeadRef,
     prompt::layout::Chunk,
     score::{Control, Read, Statistic},
+    service::score::Orders,
 };
 
 /// A file that cannot be read as queries and chunks.
@@ -41,6 +42,7 @@ pub(super) struct Request {
     pub(super) statistic: Option<Statistic>,
     pub(super) control: Option<Control>,
     pub(super) read: Option<Read>,
+    pub(super) orders: Option<Orders>,
     pub(super) max_tokens_per_chunk: Option<NonZeroUsize>,
     pub(super) explain: bool,
 }
@@ -62,6 +64,7 @@ struct Object {
     statistic: Option<Statistic>,
     control: Option<Control>,
     read: Option<Read>,
+    orders: Option<Orders>,
     max_tokens_per_chunk: Option<NonZeroUsize>,
     #[serde(default)]
     explain: bool,
@@ -141,6 +144,7 @@ impl Object {
             statistic: self.statistic,
             control: self.control,
             read: self.read,
+            orders: self.orders,
             max_tokens_per_chunk: self.max_tokens_per_chunk,
             explain: self.explain,
         })

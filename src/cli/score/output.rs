@@ -45,8 +45,10 @@ impl Shown<'_> {
         }
         let answer = self.answer;
         let heads: Vec<String> = answer.heads.iter().map(ToString::to_string).collect();
+        let orders =
+            if answer.orders > 1 { format!("mean of {} orders · ", answer.orders) } else { String::new() };
         let made = format!(
-            "{} · {} · {} · {} tokens computed, {} cached, {} shared, {:.2} s",
+            "{} · {} · {} · {orders}{} tokens computed, {} cached, {} shared, {:.2} s",
             answer.head_set,
             heads.join(" "),
             answer.method,

@@ -15,7 +15,7 @@ use crate::{
     kv::Salt,
     prompt::layout::Chunk,
     score::{Control, Read, Statistic},
-    service::score::{HeadChoice, ScoreJob},
+    service::score::{HeadChoice, Orders, ScoreJob},
 };
 
 #[derive(Deserialize)]
@@ -28,6 +28,7 @@ struct Fields {
     read: Option<Read>,
     head_set: Option<String>,
     heads: Option<Vec<HeadRef>>,
+    orders: Option<Orders>,
     max_tokens_per_chunk: Option<NonZeroUsize>,
     explain: Option<bool>,
     cache_salt: Option<String>,
@@ -138,6 +139,7 @@ pub(in crate::http) fn job(body: &Value) -> Result<(ScoreJob, Asked), ApiError> 
         statistic: fields.statistic,
         control: fields.control,
         read: fields.read,
+        orders: fields.orders.unwrap_or_default(),
         max_tokens_per_chunk: fields.max_tokens_per_chunk,
         explain: fields.explain.unwrap_or(false),
         salt: fields.cache_salt.as_deref().map_or_else(Salt::none, Salt::new),

@@ -30,6 +30,7 @@ pub fn score_json(
     put("head_set", answer.head_set.as_str().into());
     put("heads", json!(answer.heads));
     put("method", json!(answer.method));
+    put("orders", answer.orders.into());
     let results = |query: &QueryScores| -> Value {
         let chunks = query.chunks.iter().zip(ids).enumerate();
         chunks.map(|(i, (chunk, id))| result(i, chunk, id.as_ref(), &answer.heads)).collect()
