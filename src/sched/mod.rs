@@ -11,9 +11,12 @@
 //!
 //! Rules, in this order:
 //! 1. Every running decode gets its one token in every step; bursts of prefill never starve it.
-//! 2. Running prefills go on in order of arrival, a chunk at a time, within the step's token budget.
+//! 2. Running prefills go on in order of arrival, a chunk at a time, within the step's token budget. While both kinds
+//!    are there, those that generate and those that score, each gets half of it, and what the other leaves: no burst
+//!    of scores holds up a chat's first token, nor the other way round.
 //! 3. Waiting sequences start in order of arrival, when the pool holds all their tokens besides what the
-//!    running ones still need. Nobody overtakes, but a sequence that waits for its fork parent is passed over.
+//!    running ones still need. Nobody overtakes, but a sequence that waits for its fork parent is passed over, and one
+//!    whose kind has had its half.
 //! 4. A running sequence that finds no block takes them from finished fork parents, then from the youngest
 //!    running sequence, which is preempted. So the oldest always advances, and everything finishes.
 //!

@@ -23,6 +23,8 @@ use crate::{
 struct Draft {
     /// Tokens that still fit the step.
     budget: usize,
+    /// Of those, what prefills may take for now: to generate, to score.
+    shares: [usize; 2],
     copies: Vec<(BlockId, BlockId)>,
     /// For each sequence of the step, the end of its item.
     ends: BTreeMap<Arrival, usize>,
@@ -44,17 +46,42 @@ impl Scheduler {
     #[must_use]
     pub fn plan(&mut self) -> StepPlan {
         let budget = self.config.max_batched_tokens;
-        let mut draft = Draft { budget, copies: Vec::new(), ends: BTreeMap::new(), preempted: false };
+        let mut draft = Draft {
+            budget,
+            shares: [budget; 2],
+            copies: Vec::new(),
+            ends: BTreeMap::new(),
+            preempted: false,
+        };
         self.plan_running(&mut draft, true);
         if !draft.ends.is_empty() {
             draft.budget = draft.budget.min(self.config.prefill_beside_decode);
         }
-        self.plan_running(&mut draft, false);
+        // first to each kind of prefill its half, then what one of them leaves
+        if self.both_prefill() && draft.budget > 1 {
+            draft.shares = [draft.budget.div_ceil(2), draft.budget / 2];
+            self.plan_prefills(&mut draft);
+        }
+        draft.shares = [draft.budget; 2];
+        self.plan_prefills(&mut draft);
+        self.write_plan(draft)
+    }
+
+    /// Whether some sequence prefills, or will, to generate, and some to score.
+    fn both_prefill(&self) -> bool {
+        let prefills = |arrival: &&Arrival| !self.seq(**arrival).is_decode();
+        let scores = self.running.iter().chain(&self.waiting).filter(prefills).map(|a| self.seq(*a).scores());
+        let (mut some, mut all) = (false, true);
+        scores.for_each(|scores| (some, all) = (some | scores, all & scores));
+        some && !all
+    }
+
+    fn plan_prefills(&mut self, draft: &mut Draft) {
+        self.plan_running(draft, false);
         // Who was just preempted would come straight back.
         if !draft.preempted {
-            self.admit(&mut draft);
+            self.admit(draft);
         }
-        self.write_plan(draft)
     }
 
     /// Plans the running decodes or the running prefills, in order of arrival.
@@ -69,18 +96,23 @@ impl Scheduler {
         }
     }
 
-    /// Gives a running sequence its next tokens: as many as budget, chunk and memory allow, at least one if
-    /// need be at the cost of younger sequences. Without any memory it is preempted itself.
+    /// Gives a running sequence its next tokens, after those it has in this step: as many as budget, share, chunk and
+    /// memory allow. One at least the first time, if need be at the cost of younger sequences; without any memory it is
+    /// preempted itself.
     fn plan_item(&mut self, arrival: Arrival, draft: &mut Draft) {
         let seq = self.seq(arrival);
-        let n_blocks = seq.table.len();
-        let wish = seq.computed + seq.remaining().min(self.config.prefill_chunk).min(draft.budget);
-        let fits = (n_blocks + self.pool.available()) * BLOCK_SIZE;
-        let end = if fits > seq.computed { wish.min(fits) } else { wish.min(fits + BLOCK_SIZE) };
-        let start = seq.computed;
-        if self.extend_table(arrival, blocks_for(end).saturating_sub(n_blocks), draft) {
+        let (n_blocks, scores) = (seq.table.len(), usize::from(seq.scores()));
+        let planned = draft.ends.get(&arrival).copied();
+        let start = planned.unwrap_or(seq.computed);
+        let chunk = self.config.prefill_chunk.saturating_sub(start - seq.computed);
+        let wish = (seq.tokens.len() - start).min(chunk).min(draft.budget).min(draft.shares[scores]);
+        let fits = ((n_blocks + self.pool.available()) * BLOCK_SIZE).saturating_sub(start);
+        let n = if fits == 0 && planned.is_none() { wish.min(BLOCK_SIZE) } else { wish.min(fits) };
+        let end = start + n;
+        if n > 0 && self.extend_table(arrival, blocks_for(end).saturating_sub(n_blocks), draft) {
             draft.ends.insert(arrival, end);
-            draft.budget -= end - start;
+            draft.budget -= n;
+            draft.shares[scores] -= n;
         }
     }
 
@@ -138,7 +170,7 @@ impl Scheduler {
             if self.running.len() >= self.config.max_sequences || draft.budget == 0 {
                 break;
             }
-            if self.may_start(arrival) {
+            if self.may_start(arrival) && draft.shares[usize::from(self.seq(arrival).scores())] > 0 {
                 let Some(prefix) = self.reserve(arrival) else { break };
                 self.start(arrival, prefix, draft);
                 self.plan_item(arrival, draft);

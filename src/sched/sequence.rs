@@ -121,6 +121,11 @@ impl Sequence {
         self.tokens.len() > self.n_prompt && self.remaining() == 1
     }
 
+    /// Whether it is computed to score.
+    pub(super) fn scores(&self) -> bool {
+        self.want == Want::Rows
+    }
+
     /// Blocks the sequence ends up with at most.
     pub(super) fn max_blocks(&self) -> usize {
         max_blocks(self.n_prompt, self.want)

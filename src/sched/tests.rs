@@ -123,6 +123,41 @@ fn decodes_come_before_prefills_and_prefills_in_order_of_arrival() {
     assert_eq!(ranges(&step(&mut sched, 7, &[3])), [(1, 12, 13), (3, 38, 60), (4, 0, 27)]);
 }
 
+/// Without the prefix cache, so that every token is computed.
+fn alone(seq: NewSequence) -> NewSequence {
+    NewSequence { reuse: false, ..seq }
+}
+
+#[test]
+fn chats_and_scores_that_prefill_share_a_step_by_halves() {
+    let mut sched = scheduler(64, 50, 32);
+    (1..=3).for_each(|id| sched.add(alone(rows(id, 60, 0))).unwrap());
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(1, 0, 32), (2, 0, 18)], "alone they have it all");
+    // a chat comes last and starts at once: half of the step is its, and the scores ahead of it have the other half
+    sched.add(alone(chat(4, 40, 8))).unwrap();
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(1, 32, 57), (4, 0, 25)]);
+    // it needs less than its half now, and what is left goes to the scores in their order
+    assert_eq!(ranges(&step(&mut sched, 7, &[1])), [(1, 57, 60), (2, 18, 50), (4, 25, 40)]);
+    // it decodes: its one token first, all else to the scores
+    assert_eq!(ranges(&step(&mut sched, 7, &[2])), [(2, 50, 60), (3, 0, 32), (4, 40, 41)]);
+}
+
+#[test]
+fn a_burst_of_chats_does_not_stop_a_score_either() {
+    let mut sched = scheduler(64, 50, 32);
+    (1..=3).for_each(|id| sched.add(alone(chat(id, 60, 8))).unwrap());
+    sched.add(alone(rows(4, 40, 0))).unwrap();
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(1, 0, 25), (4, 0, 25)]);
+    assert_eq!(ranges(&step(&mut sched, 7, &[4])), [(1, 25, 57), (2, 0, 3), (4, 25, 40)]);
+    // a step of one token is not cut
+    let mut sched = scheduler(64, 1, 32);
+    sched.add(alone(rows(1, 2, 0))).unwrap();
+    sched.add(alone(chat(2, 1, 1))).unwrap();
+    assert_eq!(ranges(&step(&mut sched, 7, &[])), [(1, 0, 1)]);
+    assert_eq!(ranges(&step(&mut sched, 7, &[1])), [(1, 1, 2)]);
+    assert_eq!(ranges(&step(&mut sched, 7, &[2])), [(2, 0, 1)]);
+}
+
 #[test]
 fn deeper_items_come_first_in_a_plan() {
     let mut sched = scheduler(64, 256, 256);
