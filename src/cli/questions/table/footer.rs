@@ -136,7 +136,7 @@ impl Thrift<'_> {
             if want.is_some_and(|&want| want != kind && !boolean) {
                 return None;
             }
-            if kind == STRUCT {
+            if want == Some(&STRUCT) {
                 self.unit()?
             } else {
                 self.skip(kind, DEEPEST_SKIPPED)?

@@ -341,6 +341,23 @@ fn a_schema_that_asks_for_all_memory_is_refused_before_it_is_decoded() {
 }
 
 #[test]
+fn every_kind_of_column_that_is_written_is_known() {
+    let schema = "message schema {
+        required int32 a (INTEGER(8,true)); required int64 b (INTEGER(64,false)); required int32 c (DECIMAL(9,2));
+        required int32 d (DATE); required int64 e (TIME(MICROS,false)); required int64 f (TIMESTAMP(MILLIS,true));
+        required int64 g (TIMESTAMP(NANOS,false)); required binary h (STRING); required binary i (JSON);
+        required binary j (ENUM); required fixed_len_byte_array(16) k (UUID); required int96 l; required boolean m;
+        required group n (MAP) { repeated group key_value { required binary key (STRING); optional float value; } }
+    }";
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("kinds.parquet");
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    writer.close().unwrap();
+    assert_eq!(json(&path).unwrap(), "[]");
+}
+
+#[test]
 fn a_schema_that_says_other_types_than_are_read_is_refused() {
     // a boolean, which takes no byte, where the decoder reads a number: the next byte would be that number
     let lie = [0x22, 2]; // field 6 after field 4
