@@ -2,11 +2,20 @@
 //!
 //! Scoring: 16 heads × 32 768 candidate tokens in 64 chunks of 512, with control: far above what a
 //! batch of 10 chunks needs, so that the arithmetic is seen to be no cost beside a prefill.
+//!
+//! Choosing heads: the whole search of `qrae localize --search`, over 24 methods, the 336 heads of a small model and 60
+//! questions of 10 chunks.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use qrae::score::{Rows, ScoreInput, Statistic, responses, score};
+use qrae::{
+    eval::{
+        judged::Judged,
+        select::{Plan, search},
+    },
+    score::{Rows, ScoreInput, Statistic, responses, score},
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -44,5 +53,25 @@ fn scoring(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, scoring);
+/// Noise, with two relevant chunks a question: what is found does not matter to the time.
+fn judged(seed: u64) -> Vec<Judged> {
+    const HEADS: usize = 336;
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut question = |_| {
+        let scores = (0..HEADS * 10).map(|_| rng.random::<f32>()).collect();
+        Judged::new(HEADS, scores, vec![0, 1, 0, 0, 0, 1, 0, 0, 0, 0]).expect("a score per head and chunk")
+    };
+    (0..60).map(&mut question).collect()
+}
+
+fn choosing(c: &mut Criterion) {
+    let methods: Vec<(u64, Vec<Judged>)> = (0..24).map(|method| (method, judged(method))).collect();
+    let mut group = c.benchmark_group("select 24x336x60x10");
+    group.sample_size(10);
+    let plan = Plan::default();
+    group.bench_function("search", |b| b.iter(|| search(black_box(&methods), &plan)));
+    group.finish();
+}
+
+criterion_group!(benches, scoring, choosing);
 criterion_main!(benches);

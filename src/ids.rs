@@ -6,6 +6,12 @@ use std::{fmt, ops::Range, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+/// A number with what it counts, for messages: `1 label`, `2 labels`.
+#[must_use]
+pub fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A vocabulary index. An alias, not a newtype: tokenizers, tensors and JSON all speak `u32`.
 pub type TokenId = u32;
 
@@ -110,6 +116,11 @@ pub struct Depth(pub u16);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|n| counted(n, "label")), ["0 labels", "1 label", "2 labels"]);
+    }
 
     #[test]
     fn heads_are_written_and_read_in_one_form() {

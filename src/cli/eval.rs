@@ -79,7 +79,7 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<()> {
     options.head_set = args.head_set.as_ref().map(PathBuf::from);
     let calibration = args.calibration.as_ref().map(|path| Folder::open(path)).transpose()?;
     let records = calibration.as_ref().map(Folder::all).transpose()?.unwrap_or_default();
-    let all = questions::read(&args.data, args.seed, args.model.offline)?;
+    let all = questions::read(&args.data, args.seed, args.model.offline, Question::tells_apart)?;
     let labelled = labelled(all, &records)?;
     let drawn = sample(labelled, args.n.map_or(usize::MAX, NonZeroUsize::get), args.seed);
     let ready = load::load(&args.model, &options, true)?;

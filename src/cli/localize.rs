@@ -208,9 +208,9 @@ fn out(choice: &ChoiceArgs, model: &str) -> PathBuf {
 fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
     let begin = Instant::now();
     let criterion = args.choice.criterion()?;
-    let all = questions::read(data, args.choice.seed, args.model.offline)?;
-    count_useless(&all, criterion)?;
     let usable = |question: &Question| useless(question, criterion).is_none();
+    let all = questions::read(data, args.choice.seed, args.model.offline, usable)?;
+    count_useless(&all, criterion)?;
     let drawn = sample_where(all, args.n.get(), args.choice.seed, usable);
     let options = args.engine.options();
     let ready = load::load(&args.model, &options, true)?;

@@ -6,6 +6,9 @@
 
 use std::cmp::Ordering;
 
+use super::judged::Judged;
+use crate::ids::counted;
+
 /// The four numbers of one question. `None` where the question cannot tell good scores from bad ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
@@ -19,22 +22,36 @@ pub struct Metrics {
     pub reciprocal_rank: Option<f64>,
 }
 
-/// Not one label per score.
+/// Labels that scores cannot be measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{n_scores} scores but {n_labels} labels; give one label per scored chunk")]
-pub struct LengthsDiffer {
-    /// Scores given.
-    pub n_scores: usize,
-    /// Labels given.
-    pub n_labels: usize,
+pub enum MetricsError {
+    /// Not one label per score.
+    #[error("{} but {}; give one label per scored chunk", counted(*n_scores, "score"), counted(*n_labels, "label"))]
+    LengthsDiffer {
+        /// Scores given.
+        n_scores: usize,
+        /// Labels given.
+        n_labels: usize,
+    },
+    /// A label whose gain is out of proportion.
+    #[error("chunk {chunk} has relevance {label}; labels go from 0 (not relevant) to {}", Judged::MOST_LABEL)]
+    Label {
+        /// Index of the chunk.
+        chunk: usize,
+        /// The label.
+        label: u32,
+    },
 }
 
 impl Metrics {
-    /// All of one question, `scores` and `labels` `[chunks]` in retrieval order; recall and NDCG over the first
-    /// `k`.
-    pub fn new(scores: &[f64], labels: &[u32], k: usize) -> Result<Self, LengthsDiffer> {
+    /// All of one question, `scores` and `labels` `[chunks]` in retrieval order, labels at most [`Judged::MOST_LABEL`];
+    /// recall and NDCG over the first `k`.
+    pub fn new(scores: &[f64], labels: &[u32], k: usize) -> Result<Self, MetricsError> {
         if scores.len() != labels.len() {
-            return Err(LengthsDiffer { n_scores: scores.len(), n_labels: labels.len() });
+            return Err(MetricsError::LengthsDiffer { n_scores: scores.len(), n_labels: labels.len() });
+        }
+        if let Some(chunk) = labels.iter().position(|&label| label > Judged::MOST_LABEL) {
+            return Err(MetricsError::Label { chunk, label: labels[chunk] });
         }
         let order = ranking(scores);
         Ok(Self {
@@ -159,7 +176,8 @@ pub fn recall_at(order: &[usize], labels: &[u32], k: usize) -> Option<f64> {
 }
 
 /// Normalised discounted cumulative gain: `DCG@k = Σ_{i=1..k} (2^label_i − 1) / log2(i + 1)` of `order`, divided by
-/// that of the best possible order. `None` when none is relevant or `k` is 0: then every order is as good.
+/// that of the best possible order; labels at most [`Judged::MOST_LABEL`]. `None` when none is relevant or `k` is 0: then
+/// every order is as good.
 #[must_use]
 pub fn ndcg_at(order: &[usize], labels: &[u32], k: usize) -> Option<f64> {
     let mut best = labels.to_vec();
@@ -306,7 +324,13 @@ mod tests {
         let (order, labels) = ([1, 0], [1, 0]);
         assert_eq!((recall_at(&order, &labels, 0), ndcg_at(&order, &labels, 0)), (Some(0.0), None));
         assert_eq!(ndcg_at(&[0, 1], &labels, 99), Some(1.0));
-        assert_eq!(Metrics::new(&[0.1], &[0, 1], 3), Err(LengthsDiffer { n_scores: 1, n_labels: 2 }));
+        let differ = MetricsError::LengthsDiffer { n_scores: 1, n_labels: 2 };
+        assert_eq!(Metrics::new(&[0.1], &[0, 1], 3), Err(differ));
+        assert_eq!(differ.to_string(), "1 score but 2 labels; give one label per scored chunk");
+        let highest = Metrics::new(&[0.1, 0.2], &[31, 30], 3).unwrap().ndcg.unwrap();
+        assert!(highest > 0.0 && highest < 1.0);
+        let label = Metrics::new(&[0.1, 0.2], &[31, 32], 3);
+        assert_eq!(label, Err(MetricsError::Label { chunk: 1, label: 32 }));
     }
 
     #[test]

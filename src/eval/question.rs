@@ -22,6 +22,13 @@ pub struct Question {
 }
 
 impl Question {
+    /// Whether its labels tell chunks apart: some are relevant, and some are not.
+    #[must_use]
+    pub fn tells_apart(&self) -> bool {
+        let labels = self.labels.as_deref().unwrap_or_default();
+        labels.iter().any(|&label| label > 0) && labels.contains(&0)
+    }
+
     /// Hash of what a model sees (the query, and each chunk as it lies in a prompt) and of labels and answer:
     /// two questions with equal hashes give equal results. `sha256:` and 64 hex digits.
     #[must_use]
@@ -62,6 +69,19 @@ mod tests {
             labels: Some(vec![1, 0]),
             answer: Some("x".into()),
             trajectory: None,
+        }
+    }
+
+    #[test]
+    fn only_both_kinds_of_labels_tell_chunks_apart() {
+        for (labels, tells) in [
+            (Some(vec![0, 2]), true),
+            (Some(vec![1, 2]), false),
+            (Some(vec![0, 0]), false),
+            (Some(Vec::new()), false),
+            (None, false),
+        ] {
+            assert_eq!(Question { labels: labels.clone(), ..question() }.tells_apart(), tells, "{labels:?}");
         }
     }
 

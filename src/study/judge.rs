@@ -10,7 +10,7 @@ use crate::{
     eval::{
         bootstrap::{Bootstrap, BootstrapError, Interval},
         judged::JudgedError,
-        metrics::{LengthsDiffer, Metrics, ranking},
+        metrics::{Metrics, MetricsError, ranking},
         observation::methods,
         sample::permutation,
         select::{Growth, SelectError},
@@ -112,7 +112,7 @@ pub enum JudgeError {
     Judged(#[from] JudgedError),
     /// Scores and labels that do not belong together.
     #[error(transparent)]
-    Lengths(#[from] LengthsDiffer),
+    Lengths(#[from] MetricsError),
     /// No interval can be given.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),

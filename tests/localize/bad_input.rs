@@ -38,7 +38,7 @@ fn data_that_cannot_be_read_is_told_with_its_place() {
         ("[1, 2]", "data.json, record 1: a record is an object"),
         (r#"{"query": "q", "chunks": ["a"]}"#, "is of no known form"),
         (r#"{"query": " ", "chunks": ["a"], "labels": [1]}"#, "the query is empty"),
-        (r#"{"query": "q", "chunks": ["a"], "labels": [1, 0]}"#, "2 labels for 1 chunks"),
+        (r#"{"query": "q", "chunks": ["a"], "labels": [1, 0]}"#, "it has 2 labels for 1 chunk"),
     ] {
         home.write("data.json", text);
         for command in ["localize", "eval"] {

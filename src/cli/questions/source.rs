@@ -20,8 +20,7 @@ pub(super) fn locate(
     data: &Path,
     resolver: impl FnOnce() -> Result<Resolver, HubError>,
 ) -> Result<PathBuf, HubError> {
-    let typed = data.to_str().filter(|typed| !data.exists() && may_be_name(typed));
-    let Some(typed) = typed else { return Ok(data.to_owned()) };
+    let Some(typed) = dataset(data) else { return Ok(data.to_owned()) };
     let mut name = HubName::parse_dataset(typed)?;
     if name.file.is_none() {
         let known = KNOWN.iter().find(|(repository, _)| *repository == name.repository);
@@ -33,10 +32,15 @@ pub(super) fn locate(
     resolver()?.data_file(&name)
 }
 
+/// What was typed, where it may name a dataset of the hub and no path.
+pub(super) fn dataset(data: &Path) -> Option<&str> {
+    data.to_str().filter(|typed| !data.exists() && may_be_name(typed))
+}
+
 /// Whether a hub name may be meant by what is no path on this machine. `data/hotpot.json` is a mistyped path, not a
 /// repository.
 fn may_be_name(typed: &str) -> bool {
-    let only_a_path = typed.starts_with(['/', '.', '~']) || typed.contains('\\');
+    let only_a_path = typed.starts_with(['/', '.', '~']) || typed.ends_with('/') || typed.contains('\\');
     let names_more = typed.contains([':', '@']);
     let two_words = typed.split('/').count() == 2 && !is_data_file(typed);
     typed.contains('/') && !only_a_path && (names_more || two_words)
@@ -67,9 +71,18 @@ mod tests {
         let there = home.path().join("owner:name@x.json");
         fs::write(&there, "").unwrap();
         assert_eq!(locate(&there, not_asked).unwrap(), there);
-        for absent in
-            ["hotpot.json", "data/hotpot.json", "a/b/hotpot.jsonl", "a/b/c", "./a/b", "/a/b", "~/a", "a\\b/c"]
-        {
+        for absent in [
+            "hotpot.json",
+            "folder/",
+            "a/folder/",
+            "data/hotpot.json",
+            "a/b/hotpot.jsonl",
+            "a/b/c",
+            "./a/b",
+            "/a/b",
+            "~/a",
+            "a\\b/c",
+        ] {
             assert_eq!(locate(Path::new(absent), not_asked).unwrap(), Path::new(absent));
         }
     }

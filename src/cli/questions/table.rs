@@ -1,9 +1,10 @@
 //! A Parquet file → the text of a JSON array with an object per row, as if the dataset had come as JSON.
 //!
 //! Owns the decoder's leash: files come from the network, and the decoder believes what they say of themselves. It runs
-//! on a thread of its own, where a panic ends nothing else and deep recursion has room, and a first pass adds up what the
-//! rows will take before one is built. Must not know a field's meaning. Tests: `table/tests.rs`.
+//! on a thread of its own, where a panic ends nothing else; `footer` looks at the schema before it does, and a first pass
+//! adds up what the rows will take before one is built. Must not know a field's meaning. Tests: `table/tests.rs`.
 
+mod footer;
 #[cfg(test)]
 mod tests;
 
@@ -20,10 +21,12 @@ use parquet::{
     data_type::ByteArrayType,
     errors::ParquetError,
     file::reader::{FileReader, SerializedFileReader},
-    schema::types::{ColumnDescriptor, Type},
+    record::{Field, Row},
+    schema::types::ColumnDescriptor,
 };
+use serde_json::{Map, Value};
 
-use crate::text::shown_sentence;
+use crate::text::{shown, shown_sentence};
 
 /// Most bytes that the rows of one file may take; a split of HotpotQA takes a fifth.
 const MOST_BYTES: u64 = 2 << 30;
@@ -32,11 +35,6 @@ const MOST_FOOTER: u64 = 1 << 20;
 /// The compressions that are read. What gzip unpacks to is bounded by nothing that can be asked beforehand.
 const READ: [CompressionCodec; 3] =
     [CompressionCodec::UNCOMPRESSED, CompressionCodec::SNAPPY, CompressionCodec::ZSTD];
-/// Deepest nesting of fields; a list counts twice.
-const DEEPEST: usize = 32;
-/// The decoder recurses once per level of nesting before it can be asked how many there are: room for as many as fit into
-/// a footer, of which only what is used becomes memory.
-const STACK: usize = 512 << 20;
 /// Bytes that a value takes beside its text.
 const VALUE: u64 = 64;
 /// Records looked at together in the first pass.
@@ -65,9 +63,22 @@ enum Problem {
     )]
     Footer { found: u64 },
     #[error(
-        "nests fields {found} deep, and at most {DEEPEST} levels are read; write it anew with plainer fields"
+        "nests fields {found} deep, and at most {most} levels are read; write it anew with plainer fields"
     )]
-    Deep { found: usize },
+    Deep { found: usize, most: usize },
+    #[error("has a footer that does not begin with a Parquet schema; get it again, or write it anew")]
+    Schema,
+    #[error("announces {announced} fields in its schema and has {found}; get it again, or write it anew")]
+    Children { announced: u64, found: u64 },
+    #[error(
+        "has columns whose names take {found} bytes with those of all that they lie in, and at most {most} are read; write it \
+         anew with fewer columns or shorter names"
+    )]
+    Names { found: u64, most: u64 },
+    #[error(
+        "holds bytes in column {column:?} that are no text in UTF-8; write it anew with texts there, or without that column"
+    )]
+    NoText { column: String },
     #[error("has no columns; choose another file")]
     NoColumns,
     #[error("holds rows that take more than {most} bytes of memory; split it into smaller files")]
@@ -82,11 +93,12 @@ enum Problem {
     Panic(String),
 }
 
-/// Reads the rows of a file, whose fields become those of JSON objects: structs objects, lists arrays, bytes base64, times
-/// texts.
+/// Reads the rows of a file, whose fields become those of JSON objects: structs objects, lists arrays, bytes and
+/// times texts.
 ///
 /// # Errors
-/// When it is no Parquet file, is damaged, is compressed by neither Snappy nor Zstandard, or would take too much memory.
+/// When it is no Parquet file, is damaged, is compressed by neither Snappy nor Zstandard, holds bytes that are no text, or
+/// would take too much memory.
 pub(super) fn json(path: &Path) -> Result<String, TableError> {
     read(path, MOST_BYTES).map_err(|problem| TableError { file: path.display().to_string(), problem })
 }
@@ -94,7 +106,7 @@ pub(super) fn json(path: &Path) -> Result<String, TableError> {
 fn read(path: &Path, most: u64) -> Result<String, Problem> {
     let file = File::open(path)?;
     check_footer(&file)?;
-    let decoder = thread::Builder::new().name("parquet".into()).stack_size(STACK);
+    let decoder = thread::Builder::new().name("parquet".into());
     let outcome = decoder.spawn(move || rows(file, most))?.join();
     outcome.unwrap_or_else(|panic| {
         let told = panic.downcast_ref::<String>().map(String::as_str);
@@ -117,17 +129,21 @@ fn check_footer(mut file: &File) -> Result<(), Problem> {
         return Err(Problem::NotParquet);
     }
     let found = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
-    if found > MOST_FOOTER { Err(Problem::Footer { found }) } else { Ok(()) }
+    if found > MOST_FOOTER {
+        return Err(Problem::Footer { found });
+    }
+    if found > length - 12 {
+        return Err(Problem::NotParquet);
+    }
+    file.seek(SeekFrom::End(-8 - found.cast_signed()))?;
+    let mut footer = Vec::new();
+    file.take(found).read_to_end(&mut footer)?;
+    footer::check(&footer)
 }
 
 fn rows(file: File, most: u64) -> Result<String, Problem> {
     let reader = SerializedFileReader::new(file)?;
-    let schema = reader.metadata().file_metadata().schema_descr();
-    let found = depth(schema.root_schema()) - 1;
-    if found > DEEPEST {
-        return Err(Problem::Deep { found });
-    }
-    if schema.num_columns() == 0 {
+    if reader.metadata().file_metadata().schema_descr().num_columns() == 0 {
         return Err(Problem::NoColumns);
     }
     measure(&reader, &mut Budget { left: most, most })?;
@@ -136,15 +152,39 @@ fn rows(file: File, most: u64) -> Result<String, Problem> {
         if text.len() > 1 {
             text += ",\n";
         }
-        text += &row?.to_json_value().to_string();
+        text += &object(&row?)?.to_string();
     }
     text += "]";
     Ok(text)
 }
 
-fn depth(field: &Type) -> usize {
-    let below = if field.is_group() { field.get_fields() } else { &[] };
-    1 + below.iter().map(|field| depth(field)).max().unwrap_or(0)
+fn object(row: &Row) -> Result<Value, Problem> {
+    let named = |(name, field): (&String, &Field)| {
+        let value = value(field).ok_or_else(|| Problem::NoText { column: shown(name) })?;
+        Ok((name.clone(), value))
+    };
+    row.get_column_iter().map(named).collect::<Result<Map<_, _>, _>>().map(Value::Object)
+}
+
+/// As the decoder's own, but for bytes: some writers do not mark texts as such. None when they are no text.
+fn value(field: &Field) -> Option<Value> {
+    Some(match field {
+        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).ok()?.into(),
+        Field::Group(row) => {
+            let named = |(name, field): (&String, &Field)| Some((name.clone(), value(field)?));
+            Value::Object(row.get_column_iter().map(named).collect::<Option<_>>()?)
+        }
+        Field::ListInternal(list) => Value::Array(list.elements().iter().map(value).collect::<Option<_>>()?),
+        Field::MapInternal(map) => {
+            let entry = |(key, field): &(Field, Field)| {
+                let key = value(key)?;
+                let name = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+                Some((name, value(field)?))
+            };
+            Value::Object(map.entries().iter().map(entry).collect::<Option<_>>()?)
+        }
+        other => other.to_json_value(),
+    })
 }
 
 struct Budget {

@@ -10,7 +10,10 @@ use super::{
     fields::{Fields, Ids, shown},
     records::Records,
 };
-use crate::{eval::question::Question, prompt::layout::Chunk};
+use crate::{
+    eval::{judged::Judged, question::Question},
+    prompt::layout::Chunk,
+};
 
 const DOCUMENT: &str = "a line of a corpus is {_id, title, text}";
 const QUERY: &str = "a line of queries is {_id, text}";
@@ -40,7 +43,7 @@ struct Query {
     grades: HashMap<usize, u32>,
 }
 
-/// What gave no question, and why.
+/// What is not in the questions, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
     /// Queries no document of the corpus was judged for: mostly those of another split.
@@ -49,10 +52,14 @@ pub struct Skipped {
     pub nothing_relevant: usize,
     /// Judgements that name a query or a document which is not there.
     pub unmatched_judgements: usize,
+    /// Documents judged relevant, counted for each query.
+    pub relevant: usize,
+    /// Those of them that are among no query's candidates; no metric of the questions counts them.
+    pub not_retrieved: usize,
 }
 
-/// Reads the three files: `corpus.jsonl`, `queries.jsonl`, and judgements as tab-separated values with a header.
-/// Negative grades (some collections mark junk with -1) count as 0.
+/// Reads the three files: `corpus.jsonl`, `queries.jsonl`, and judgements as tab-separated values, with a header or
+/// without. Negative grades (some collections mark junk with -1) count as 0; the highest is [`Judged::MOST_LABEL`].
 ///
 /// # Errors
 /// When a file is not of its form, or no judgement matches; the message says where and why.
@@ -123,6 +130,9 @@ impl Beir {
             candidates.truncate(per_query);
             let grade = |document| query.grades.get(document).copied().unwrap_or(0);
             let labels: Vec<u32> = candidates.iter().map(grade).collect();
+            let relevant = query.grades.values().filter(|&&grade| grade > 0).count();
+            skipped.relevant += relevant;
+            skipped.not_retrieved += relevant - labels.iter().filter(|&&label| label > 0).count();
             if labels.iter().all(|&label| label == 0) {
                 skipped.nothing_relevant += 1;
                 continue;
@@ -146,12 +156,14 @@ impl Beir {
             return fail(At::File, Problem::Empty);
         }
         let mut matched = false;
-        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+        for (i, (number, line)) in lines.enumerate() {
+            if i == 0 && is_header(line) {
+                continue;
+            }
             let Some((query, document, grade)) = judgement(line) else {
-                if number == 1 {
-                    continue; // the header
-                }
-                return fail(At::Line(number), Problem::NotAJudgement { found: shown(line) });
+                let problem = Problem::NotAJudgement { found: shown(line), most: Judged::MOST_LABEL };
+                return fail(At::Line(number), problem);
             };
             let (Some(q), Some(d)) = (queries.number(query), documents.number(document)) else {
                 self.unmatched_judgements += 1;
@@ -171,12 +183,17 @@ impl Beir {
     }
 }
 
-/// Query, document and grade of a line; none when it is a header, or wrong.
+/// Whether the last word is no number, as that of a judgement is, be it a right one or not.
+fn is_header(line: &str) -> bool {
+    line.split_whitespace().next_back().is_none_or(|last| last.parse::<f64>().is_err())
+}
+
+/// Query, document and grade of a line; none when it is wrong.
 fn judgement(line: &str) -> Option<(&str, &str, u32)> {
     let mut columns = line.split('\t');
     let (query, document, grade) = (columns.next()?, columns.next()?, columns.next()?);
     let grade: i64 = grade.trim().parse().ok()?;
-    let grade = u32::try_from(grade.max(0)).ok()?;
+    let grade = u32::try_from(grade.max(0)).ok().filter(|&grade| grade <= Judged::MOST_LABEL)?;
     columns.next().is_none().then_some((query.trim(), document.trim(), grade))
 }
 
@@ -207,7 +224,14 @@ mod tests {
             vec![1, 0, 2]
         });
         assert_eq!(asked, ["a?", "b?"], "only judged queries are ranked for");
-        assert_eq!(skipped, Skipped { unjudged: 2, nothing_relevant: 1, unmatched_judgements: 2 });
+        let want = Skipped {
+            unjudged: 2,
+            nothing_relevant: 1,
+            unmatched_judgements: 2,
+            relevant: 2,
+            not_retrieved: 1,
+        };
+        assert_eq!(skipped, want);
         assert_eq!(questions.len(), 1);
         assert_eq!((questions[0].id.as_str(), questions[0].query.as_str()), ("q0", "a?"));
         assert_eq!(questions[0].chunks, [beir.documents()[1].clone(), beir.documents()[0].clone()]);
@@ -218,7 +242,7 @@ mod tests {
             questions.iter().map(|q| q.labels.clone().unwrap()).collect::<Vec<_>>(),
             [[0, 0, 2], [1, 0, 0]]
         );
-        assert_eq!(skipped.nothing_relevant, 0);
+        assert_eq!((skipped.nothing_relevant, skipped.relevant, skipped.not_retrieved), (0, 2, 0));
         assert_eq!(beir.questions(0, |_| vec![2, 0, 1]).1.nothing_relevant, 2);
         assert_eq!(beir.questions(5, |_| vec![]).1.nothing_relevant, 2);
     }
@@ -227,6 +251,24 @@ mod tests {
     fn judgements_need_no_header_and_may_repeat_themselves() {
         let beir = read(CORPUS, QUERIES, "q0\td1\t2\nq0\td1\t2\n\n").unwrap();
         assert_eq!(beir.questions(1, |_| vec![1]).0[0].labels, Some(vec![2]));
+        let beir = read(CORPUS, QUERIES, "\n\nquery-id\tcorpus-id\tscore\nq0\td1\t31\n").unwrap();
+        assert_eq!(beir.questions(1, |_| vec![1]).0[0].labels, Some(vec![31]));
+    }
+
+    #[test]
+    fn a_first_judgement_of_another_form_is_no_header() {
+        for first in ["q0 0 d1 1", "q0\t0\td1\t1", "q0\td1\t1.5", "q0\td1\t32", "q0 d1 1"] {
+            let error = read(CORPUS, QUERIES, &format!("{first}\nq0\td1\t1\n")).unwrap_err();
+            assert_eq!(error.at, At::Line(1), "{error}");
+            let told = error.to_string();
+            assert!(
+                told.ends_with(
+                    "is not a judgement; a line is query-id, corpus-id and a whole number up to 31, separated by \
+                     tabs, without the second column of TREC's form"
+                ),
+                "{told}"
+            );
+        }
     }
 
     #[test]

@@ -10,10 +10,14 @@ use super::{
     error::Problem,
     fields::{Fields, kind},
 };
-use crate::{eval::question::Question, prompt::layout::Chunk};
+use crate::{
+    eval::{judged::Judged, question::Question},
+    prompt::layout::Chunk,
+};
 
 const CHUNK: &str = "a chunk is a text, or an object with a text and perhaps id, title, url and label";
-const LABEL: &str = "a label: 0 for not relevant, 1 or a higher whole number for relevant, or true and false";
+/// Names [`Judged::MOST_LABEL`].
+const LABEL: &str = "a label: 0 for not relevant, 1 to 31 for relevant, or true and false";
 
 /// How many questions without an id each trajectory has had.
 pub(super) type Unnamed = HashMap<String, usize>;
@@ -94,9 +98,10 @@ fn labels(fields: &mut Fields) -> Result<Option<Vec<u32>>, Problem> {
 }
 
 fn label(value: &Value) -> Option<u32> {
-    match value {
-        Value::Bool(relevant) => Some(u32::from(*relevant)),
-        Value::Number(grade) => grade.as_u64().and_then(|grade| grade.try_into().ok()),
-        _ => None,
-    }
+    let label = match value {
+        Value::Bool(relevant) => u32::from(*relevant),
+        Value::Number(grade) => grade.as_u64()?.try_into().ok()?,
+        _ => return None,
+    };
+    (label <= Judged::MOST_LABEL).then_some(label)
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::ids::counted;
+
 /// A text that cannot be read as labelled data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}{at}: {problem}")]
@@ -64,8 +66,8 @@ pub enum Problem {
     NotAnObject {
         /// What a record is in this form.
         expected: &'static str,
-        /// What kind of value this one is.
-        found: &'static str,
+        /// What this one is.
+        found: String,
     },
     /// A field that has to be there is not, or is null.
     #[error("{field} is missing; {expected}, and this record has {has}")]
@@ -85,7 +87,7 @@ pub enum Problem {
         /// What it has to be.
         expected: &'static str,
         /// What it is.
-        found: &'static str,
+        found: String,
     },
     /// A blank query.
     #[error("the query is empty; say what is asked, or leave this record out")]
@@ -94,7 +96,7 @@ pub enum Problem {
     #[error("the question has no chunks; give at least one, or leave this record out")]
     NoChunks,
     /// Labels and chunks do not correspond.
-    #[error("there are {labels} labels for {chunks} chunks; give one for each, in their order")]
+    #[error("it has {} for {}; give one for each, in their order", counted(*labels, "label"), counted(*chunks, "chunk"))]
     LabelCount {
         /// Number of labels.
         labels: usize,
@@ -105,7 +107,7 @@ pub enum Problem {
     #[error("it has `labels` and a `label` in its chunks as well; keep one of them")]
     LabelledTwice,
     /// Columns of HotpotQA's table form do not correspond.
-    #[error("`context` has {titles} titles and {lists} lists of sentences; it needs a list for each title")]
+    #[error("`context` has {} and {} of sentences; it needs a list for each title", counted(*titles, "title"), counted(*lists, "list"))]
     Uneven {
         /// Number of titles.
         titles: usize,
@@ -122,11 +124,14 @@ pub enum Problem {
     },
     /// A line of relevance judgements that is none.
     #[error(
-        "{found:?} is not a judgement; a line is query-id, corpus-id and a whole number, separated by tabs"
+        "{found:?} is not a judgement; a line is query-id, corpus-id and a whole number up to {most}, separated by tabs, \
+         without the second column of TREC's form"
     )]
     NotAJudgement {
         /// The line, or its beginning.
         found: String,
+        /// Highest grade.
+        most: u32,
     },
     /// Two judgements that disagree.
     #[error("query {query:?} and document {document:?} have a judgement already, and another one; keep one")]

@@ -33,7 +33,8 @@ impl Fields {
 
     /// The names of the fields, for messages.
     pub(super) fn names(&self) -> String {
-        let some: Vec<String> = self.object.keys().take(8).map(|name| shown(name)).collect();
+        let some: Vec<String> =
+            self.object.keys().take(8).map(|name| shown(name).escape_debug().to_string()).collect();
         match self.object.len() {
             0 => "no field".to_owned(),
             n if n > some.len() => format!("{}, …", some.join(", ")),
@@ -99,22 +100,21 @@ impl Fields {
     }
 }
 
-/// What kind of value it is, for messages.
-pub(super) fn kind(value: &Value) -> &'static str {
-    match value {
+/// What a value is, for messages: a number itself, and of what else there is the kind.
+pub(super) fn kind(value: &Value) -> String {
+    let kind = match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
-        Value::Number(n) if n.is_f64() => "a fraction",
-        Value::Number(n) if n.is_i64() && !n.is_u64() => "a negative number",
-        Value::Number(_) => "a number",
+        Value::Number(n) => return n.to_string(),
         Value::String(text) if text.trim().is_empty() => "a blank text",
         Value::String(_) => "a text",
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",
-    }
+    };
+    kind.to_owned()
 }
 
-/// The beginning of a text from a file, short enough for a message.
+/// The beginning of a text from a file, short enough for a message; as it is, so to be escaped where it is shown.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 40;
     let start: String = text.chars().take(MOST).collect();

@@ -159,7 +159,7 @@ mod tests {
     fn what_is_wrong_is_told_with_its_record_and_field() {
         for (field, value, says) in [
             ("_id", Value::Null, "`_id` is missing; a HotpotQA record is {"),
-            ("_id", json!(1.5), "`_id` has to be a text or a whole number, and is a fraction"),
+            ("_id", json!(1.5), "`_id` has to be a text or a whole number, and is 1.5"),
             ("question", Value::Null, "`question` is missing"),
             ("question", json!(" \n"), "the query is empty"),
             ("question", json!(["Who?"]), "`question` has to be a text, and is an array"),
@@ -167,7 +167,7 @@ mod tests {
             ("context", Value::Null, "`context` is missing"),
             ("context", json!([]), "no chunks"),
             ("context", json!({"title": [], "sentences": []}), "no chunks"),
-            ("context", json!({"title": ["A"], "sentences": []}), "1 titles and 0 lists"),
+            ("context", json!({"title": ["A"], "sentences": []}), "has 1 title and 0 lists of sentences"),
             ("context", json!([["A", "x"]]), "`context` has to be [[title, [sentence, …]], …]"),
             ("context", json!([["A", ["x"], 3]]), "`context` has to be"),
             ("context", json!("x"), "and is a text"),

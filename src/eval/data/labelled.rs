@@ -40,8 +40,8 @@ mod tests {
     #[test]
     fn labels_stand_beside_the_chunks_or_in_them() {
         assert_eq!(
-            labels(r#"{"query": "q", "chunks": ["x", {"text": "y"}, "z"], "labels": [0, 3, 1]}"#),
-            [0, 3, 1]
+            labels(r#"{"query": "q", "chunks": ["x", {"text": "y"}, "z"], "labels": [0, 31, 1]}"#),
+            [0, 31, 1]
         );
         assert_eq!(labels(r#"{"query": "q", "chunks": ["x", "y"], "labels": [true, false]}"#), [1, 0]);
         assert_eq!(
@@ -79,14 +79,23 @@ mod tests {
                 "`labels` is missing; a labelled record is {query, chunks, labels}, and this record has query, chunks",
             ),
             (r#"{"query": "q", "chunks": ["x"], "labels": null}"#, "`labels` is missing"),
-            (r#"{"query": "q", "chunks": ["x"], "labels": [1, 0]}"#, "2 labels for 1 chunks"),
-            (r#"{"query": "q", "chunks": ["x"], "labels": []}"#, "0 labels for 1 chunks"),
+            (r#"{"query": "q", "chunks": ["x"], "labels": [1, 0]}"#, "it has 2 labels for 1 chunk; give"),
+            (r#"{"query": "q", "chunks": ["x"], "labels": []}"#, "0 labels for 1 chunk;"),
             (
                 r#"{"query": "q", "chunks": ["x"], "labels": [-1]}"#,
                 "number 1 of `labels` has to be a label: 0 for not relevant",
             ),
-            (r#"{"query": "q", "chunks": ["x"], "labels": [0.5]}"#, "and is a fraction"),
-            (r#"{"query": "q", "chunks": ["x"], "labels": [4294967296]}"#, "number 1 of `labels`"),
+            (r#"{"query": "q", "chunks": ["x"], "labels": [0.5]}"#, "and is 0.5"),
+            (
+                r#"{"query": "q", "chunks": ["x"], "labels": [32]}"#,
+                "number 1 of `labels` has to be a label: 0 for not relevant, 1 to 31 for relevant, or true and false, and is 32",
+            ),
+            (
+                r#"{"query": "q", "chunks": [{"text": "x", "label": 32}]}"#,
+                "`label` of chunk 1 has to be a label",
+            ),
+            (r#"{"query": "q", "chunks": ["x"], "labels": [4294967296]}"#, "and is 4294967296"),
+            (r#"{"query": "q", "chunks": ["x"], "labels": [99999999999999999999]}"#, "and is 1e"),
             (r#"{"query": "q", "chunks": ["x"], "labels": ["1"]}"#, "and is a text"),
             (r#"{"query": "q", "chunks": ["x"], "labels": 1}"#, "`labels` has to be an array"),
             (

@@ -37,11 +37,15 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Question>, DataError> {
     })
 }
 
-/// Keeps one question of each trajectory, and all that belong to none, in their order. Which one depends on the seed,
-/// the trajectory's name and the order of its own questions only, so other trajectories may come, go and move.
-/// Questions that are of no use should be left out before: a trajectory may have better ones.
+/// Keeps one question of each trajectory, and all that belong to none, in their order: a usable one where the trajectory
+/// has any. Which one depends on the seed, the trajectory's name and its own questions in their order only, so other
+/// trajectories may come, go and move.
 #[must_use]
-pub fn sample_per_trajectory(questions: Vec<Question>, seed: u64) -> Vec<Question> {
+pub fn sample_per_trajectory(
+    questions: Vec<Question>,
+    seed: u64,
+    usable: impl Fn(&Question) -> bool,
+) -> Vec<Question> {
     let mut members: HashMap<&str, Vec<usize>> = HashMap::new();
     for (i, question) in questions.iter().enumerate() {
         if let Some(name) = &question.trajectory {
@@ -50,9 +54,16 @@ pub fn sample_per_trajectory(questions: Vec<Question>, seed: u64) -> Vec<Questio
     }
     let mut kept: Vec<bool> = questions.iter().map(|question| question.trajectory.is_none()).collect();
     for (name, own) in members {
-        kept[own[generator(seed, name).random_range(0..own.len())]] = true;
+        kept[draw(own, &mut generator(seed, name), |i| usable(&questions[i]))] = true;
     }
     questions.into_iter().zip(kept).filter_map(|(question, kept)| kept.then_some(question)).collect()
+}
+
+/// Draws without replacement until one is usable; when none is, the first one drawn stands for all.
+fn draw(mut from: Vec<usize>, generator: &mut ChaCha8Rng, usable: impl Fn(usize) -> bool) -> usize {
+    let mut next = || (!from.is_empty()).then(|| from.swap_remove(generator.random_range(0..from.len())));
+    let first = next().expect("a trajectory has a question: this is a bug");
+    std::iter::once(first).chain(std::iter::from_fn(next)).find(|&i| usable(i)).unwrap_or(first)
 }
 
 /// A generator of its own for each trajectory.
@@ -102,10 +113,10 @@ mod tests {
     fn one_search_stands_for_each_run() {
         let runs = [5, 1, 3, 8];
         let all = questions(&runs);
-        let sample = sample_per_trajectory(all.clone(), 42);
+        let sample = sample_per_trajectory(all.clone(), 42, |_| true);
         assert_eq!(choice(&sample).len(), runs.len());
         assert_eq!(sample.len(), runs.len());
-        assert_eq!(sample, sample_per_trajectory(all.clone(), 42));
+        assert_eq!(sample, sample_per_trajectory(all.clone(), 42, |_| true));
         let mut order = sample.iter().map(|s| all.iter().position(|q| q == s).unwrap());
         assert!(order.by_ref().is_sorted(), "in their order");
     }
@@ -113,15 +124,15 @@ mod tests {
     #[test]
     fn other_runs_may_come_go_and_move() {
         let all = questions(&[6, 7, 8, 9]);
-        let want = choice(&sample_per_trajectory(all.clone(), 7));
+        let want = choice(&sample_per_trajectory(all.clone(), 7, |_| true));
         let mut moved = all.clone();
         moved.sort_by_key(|q| std::cmp::Reverse(q.trajectory.clone())); // stable: a run's own order stays
-        assert_eq!(choice(&sample_per_trajectory(moved, 7)), want);
+        assert_eq!(choice(&sample_per_trajectory(moved, 7, |_| true)), want);
         let fewer: Vec<Question> =
             all.into_iter().filter(|q| q.trajectory.as_deref() != Some("run1")).collect();
         let mut want_fewer = want;
         want_fewer.remove("run1");
-        assert_eq!(choice(&sample_per_trajectory(fewer, 7)), want_fewer);
+        assert_eq!(choice(&sample_per_trajectory(fewer, 7, |_| true)), want_fewer);
     }
 
     #[test]
@@ -129,7 +140,7 @@ mod tests {
         let all = questions(&[4, 4]);
         let mut counts = BTreeMap::<Vec<String>, usize>::new();
         for seed in 0..1600 {
-            let chosen = choice(&sample_per_trajectory(all.clone(), seed)).into_values().collect();
+            let chosen = choice(&sample_per_trajectory(all.clone(), seed, |_| true)).into_values().collect();
             *counts.entry(chosen).or_default() += 1;
         }
         assert_eq!(counts.len(), 16, "all pairs");
@@ -138,13 +149,33 @@ mod tests {
     }
 
     #[test]
+    fn a_search_that_cannot_be_used_stands_for_a_run_only_where_all_are_such() {
+        let all = questions(&[4, 3]);
+        let usable =
+            |q: &Question| q.trajectory.as_deref() == Some("run0") && ["1", "3"].contains(&q.query.as_str());
+        let mut counts = BTreeMap::<String, usize>::new();
+        for seed in 0..400 {
+            let some = choice(&sample_per_trajectory(all.clone(), seed, usable));
+            let any = choice(&sample_per_trajectory(all.clone(), seed, |_| true));
+            assert_eq!(some.len(), 2, "no run is lost");
+            assert_eq!(some["run1"], any["run1"]);
+            if ["1", "3"].contains(&any["run0"].as_str()) {
+                assert_eq!(some["run0"], any["run0"], "what can be used is drawn whoever else cannot");
+            }
+            *counts.entry(some["run0"].clone()).or_default() += 1;
+        }
+        assert_eq!(counts.keys().collect::<Vec<_>>(), ["1", "3"]);
+        assert!(counts.values().all(|n| (150..=250).contains(n)), "{counts:?}"); // standard deviation 10
+    }
+
+    #[test]
     fn questions_of_no_run_all_stay() {
         let mut all = questions(&[1, 1, 1]);
         for question in &mut all {
             question.trajectory = None;
         }
-        assert_eq!(sample_per_trajectory(all.clone(), 1), all);
-        assert_eq!(sample_per_trajectory(Vec::new(), 1), []);
+        assert_eq!(sample_per_trajectory(all.clone(), 1, |_| true), all);
+        assert_eq!(sample_per_trajectory(Vec::new(), 1, |_| true), []);
     }
 
     #[test]

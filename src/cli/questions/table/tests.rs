@@ -95,9 +95,13 @@ fn leaf(records: &[Value], path: &[&str]) -> Leaf {
 
 /// A table in a fresh folder, `groups` times the records.
 fn table(records: &[Value], groups: usize, compression: Compression) -> (TempDir, PathBuf) {
+    table_of(SCHEMA, records, groups, compression)
+}
+
+fn table_of(schema: &str, records: &[Value], groups: usize, compression: Compression) -> (TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("table.parquet");
-    let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+    let schema = Arc::new(parse_message_type(schema).unwrap());
     let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
     let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, properties).unwrap();
     for _ in 0..groups {
@@ -154,9 +158,29 @@ fn rows_are_the_records_that_were_written() {
 }
 
 #[test]
+fn texts_that_are_not_marked_as_such_are_read_all_the_same() {
+    let bare = SCHEMA.replace(" (UTF8)", "");
+    let (_home, path) = table_of(&bare, &records(), 1, Compression::UNCOMPRESSED);
+    let rows: Value = serde_json::from_str(&json(&path).unwrap()).unwrap();
+    assert_eq!(rows.as_array().unwrap(), &records());
+    // a letter inside of a list inside of `context`, and one of `question`
+    for (text, column) in [("Ada.", "context"), ("Which?", "question")] {
+        let error = changed(&path, |bytes| {
+            let at = bytes.windows(text.len()).position(|window| window == text.as_bytes());
+            bytes[at.unwrap()] = 0xff;
+        });
+        let told = error.unwrap_err().to_string();
+        assert!(
+            told.starts_with(&format!("holds bytes in column {column:?} that are no text in UTF-8")),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn a_table_gives_the_questions_that_its_json_gives() {
     let (_home, path) = table(&records(), 1, Compression::SNAPPY);
-    let questions = crate::cli::questions::read(&path, 1, true).unwrap();
+    let questions = crate::cli::questions::read(&path, 1, true, |_| true).unwrap();
     let by_json: Vec<String> = records().iter().map(Value::to_string).collect();
     assert_eq!(questions, data::parse_any("x", &by_json.join("\n")).unwrap());
     assert_eq!(questions[0].labels, Some(vec![0, 1, 0]));
@@ -172,7 +196,7 @@ fn what_is_wrong_in_a_row_is_told_with_its_number() {
     let mut wrong = records();
     wrong[1]["question"] = json!(" ");
     let (_home, path) = table(&wrong, 1, Compression::SNAPPY);
-    let error = crate::cli::questions::read(&path, 1, true).unwrap_err().to_string();
+    let error = crate::cli::questions::read(&path, 1, true, |_| true).unwrap_err().to_string();
     assert!(
         error.ends_with(
             "table.parquet, record 2: the query is empty; say what is asked, or leave this record out"
@@ -263,12 +287,93 @@ fn nesting_without_end_is_an_error_and_no_overflow() {
         footer
     };
     assert_eq!(only_footer(&footer(20)).unwrap(), "[]");
-    assert!(matches!(only_footer(&footer(100)), Err(Problem::Deep { found: 100 })));
+    assert_eq!(only_footer(&footer(32)).unwrap(), "[]");
+    assert!(matches!(only_footer(&footer(33)), Err(Problem::Deep { found: 33, most: 32 })));
     let deepest = footer(130_000);
     assert!(deepest.len() as u64 <= MOST_FOOTER);
-    let outcome = only_footer(&deepest);
-    assert!(outcome.is_err(), "{outcome:?}");
+    assert!(matches!(only_footer(&deepest), Err(Problem::Deep { found: 130_000, .. })));
     assert!(matches!(only_footer(&footer(140_000)), Err(Problem::Footer { .. })));
+}
+
+/// Version 2 and a schema of these elements: name, number of fields as Thrift writes it, and more fields of the element.
+fn footer_of(elements: &[(&str, &[u8], &[u8])]) -> Vec<u8> {
+    let number = |mut n: usize| {
+        let mut bytes = Vec::new();
+        while n >= 128 {
+            bytes.push(n as u8 | 128);
+            n >>= 7;
+        }
+        bytes.push(n as u8);
+        bytes
+    };
+    let mut footer = vec![0x15, 4, 0x19, 0xfc];
+    footer.extend(number(elements.len()));
+    for (name, children, more) in elements {
+        footer.extend([0x15, 2, 0x25, 0, 0x18]);
+        footer.extend(number(name.len()));
+        footer.extend(name.bytes());
+        if !children.is_empty() {
+            footer.push(0x15);
+            footer.extend(*children);
+        }
+        footer.extend(*more);
+        footer.push(0);
+    }
+    footer.extend([0x16, 0, 0x19, 0x0c, 0]);
+    footer
+}
+
+#[test]
+fn a_schema_that_asks_for_all_memory_is_refused_before_it_is_decoded() {
+    let leaf: (&str, &[u8], &[u8]) = ("n", &[], &[]);
+    assert_eq!(only_footer(&footer_of(&[("root", &[4], &[]), leaf, leaf])).unwrap(), "[]");
+    // 2^31 - 1 fields announced: room for them would be 16 GiB
+    let many: &[u8] = &[0xfe, 0xff, 0xff, 0xff, 0x0f];
+    let outcome = only_footer(&footer_of(&[("root", &[4], &[]), ("group", many, &[]), leaf]));
+    assert!(matches!(outcome, Err(Problem::Children { announced: 0x8000_0001, found: 2 })), "{outcome:?}");
+    // every one of 20 000 columns would have its own copy of a name of 100 000 letters
+    let long = "x".repeat(100_000);
+    let all: &[u8] = &[0xc0, 0xb8, 0x02]; // 20 000
+    let mut elements: Vec<(&str, &[u8], &[u8])> = vec![("root", &[2], &[]), (&long, all, &[])];
+    elements.extend(vec![leaf; 20_000]);
+    let outcome = only_footer(&footer_of(&elements));
+    assert!(matches!(outcome, Err(Problem::Names { found: 2_000_000_000.., .. })), "{outcome:?}");
+}
+
+#[test]
+fn every_kind_of_column_that_is_written_is_known() {
+    let schema = "message schema {
+        required int32 a (INTEGER(8,true)); required int64 b (INTEGER(64,false)); required int32 c (DECIMAL(9,2));
+        required int32 d (DATE); required int64 e (TIME(MICROS,false)); required int64 f (TIMESTAMP(MILLIS,true));
+        required int64 g (TIMESTAMP(NANOS,false)); required binary h (STRING); required binary i (JSON);
+        required binary j (ENUM); required fixed_len_byte_array(16) k (UUID); required int96 l; required boolean m;
+        required group n (MAP) { repeated group key_value { required binary key (STRING); optional float value; } }
+    }";
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("kinds.parquet");
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    writer.close().unwrap();
+    assert_eq!(json(&path).unwrap(), "[]");
+}
+
+#[test]
+fn a_schema_that_says_other_types_than_are_read_is_refused() {
+    // a boolean, which takes no byte, where the decoder reads a number: the next byte would be that number
+    let lie = [0x22, 2]; // field 6 after field 4
+    let outcome = only_footer(&footer_of(&[("root", &[2], &[]), ("n", &[], &lie)]));
+    assert!(matches!(outcome, Err(Problem::Schema)), "{outcome:?}");
+    // logical types: a timestamp, not in UTC, in milliseconds; and one whose unit has a type that is no struct
+    let time = |unit: u8| [0x6c, 0x8c, 0x12, 0x1c, unit, 0, 0, 0, 0];
+    let of = |more: &[u8]| {
+        let mut footer =
+            vec![0x15, 4, 0x19, 0x2c, 0x35, 0, 0x18, 1, b'r', 0x15, 2, 0, 0x15, 4, 0x25, 0, 0x18, 1, b'n'];
+        footer.extend(more);
+        footer.extend([0, 0x16, 0, 0x19, 0x0c, 0]);
+        only_footer(&footer)
+    };
+    assert_eq!(of(&time(0x1c)).unwrap(), "[]");
+    assert!(matches!(of(&time(0x11)), Err(Problem::Schema)));
 }
 
 #[test]
