@@ -38,7 +38,8 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "study",
-        &["eval", "ids", "prompt", "score"],
+        // texts of files are made fit for messages there
+        &["eval", "ids", "prompt", "score", "text"],
         &["candle", "tokio", "axum", "tokenizers", "hf_hub", "println!", "eprintln!"],
     ),
     (

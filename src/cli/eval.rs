@@ -2,16 +2,17 @@
 
 mod table;
 
-use std::{collections::HashSet, fs, num::NonZeroUsize, path::PathBuf};
+use std::{collections::HashSet, num::NonZeroUsize, path::PathBuf};
 
 use anyhow::Context;
 use clap::{Args, builder::FalseyValueParser};
 
 use super::{
     args::{EngineArgs, ModelArgs},
-    load::{self, Ready},
-    localize::{identity, observe},
+    load,
+    localize::{default_out, identity, observe, remove_pictures},
     questions,
+    terminal::tell,
 };
 use crate::{
     eval::{
@@ -20,11 +21,12 @@ use crate::{
         sample::{permutation, sample},
     },
     ids::HeadRef,
-    score::Method,
+    score::{Method, heads::HeadSet},
     study::{
-        folder::{Folder, Record},
+        folder::{Folder, Kind, Record},
         judge::{JudgeOptions, OrderSensitivity, TestQuestion, judge, order_sensitivity},
     },
+    text::shown,
 };
 
 const MORE: &str = "\
@@ -77,79 +79,118 @@ pub(super) struct EvalArgs {
 pub(super) fn run(args: &EvalArgs) -> anyhow::Result<()> {
     let mut options = args.engine.options();
     options.head_set = args.head_set.as_ref().map(PathBuf::from);
-    let calibration = args.calibration.as_ref().map(|path| Folder::open(path)).transpose()?;
-    let records = calibration.as_ref().map(Folder::all).transpose()?.unwrap_or_default();
-    let all = questions::read(&args.data, args.seed, args.model.offline, Question::tells_apart)?;
-    let labelled = labelled(all, &records)?;
-    let drawn = sample(labelled, args.n.map_or(usize::MAX, NonZeroUsize::get), args.seed);
-    let ready = load::load(&args.model, &options, true)?;
-    let identity = identity(&ready);
-    if let Some(calibration) = &calibration {
-        calibration.must_be(&identity)?;
+    if let Some(out) = &args.out {
+        Folder::may_be(out, Kind::Evaluation)?;
     }
-    let out = args.out.clone().unwrap_or_else(|| PathBuf::from("eval").join(&identity.model));
-    let folder = Folder::create(&out, &identity)?;
-    must_differ(&folder, calibration.as_ref())?;
-    let set = head_set(&ready)?;
+    let calibration = args.calibration.as_ref().map(|path| Folder::open(path, Kind::Study)).transpose()?;
+    let records = calibration.as_ref().map(records).transpose()?.unwrap_or_default();
+    let mut pool =
+        Pool::new(questions::read(&args.data, args.seed, args.model.offline, Question::tells_apart)?);
+    pool.tell_apart()?;
+    let ready = load::load(&args.model, &options, true)?;
+    let identity = identity(&ready, Kind::Evaluation)?;
+    if let Some(calibration) = &calibration {
+        calibration
+            .must_be(&identity, "choose another --calibration, or the model and flags it was made with")?;
+    }
+    pool.not_used(&records)?;
+    let drawn = sample(pool.tell(), args.n.map_or(usize::MAX, NonZeroUsize::get), args.seed);
+    let set = ready.model.head_sets.default_set().ok(); // a model without one is judged by the other rows alone
     anyhow::ensure!(
         args.permutations == 0 || set.is_some(),
         "--permutations scores with a head set, and this model has none; name one with --head-set"
     );
-    let asked: Vec<&Question> = drawn.iter().collect();
-    observe(&ready, &folder, &asked, &questions::name(&args.data))?;
-    let tests = tests(&folder, &asked)?;
-    let judge_options = JudgeOptions { set, n_heads: identity.n_heads, k: args.cut.get(), seed: args.seed };
+    let root = args.out.clone().unwrap_or_else(|| default_out("eval", &identity.model));
+    let folder = Folder::create(&root, &identity)?;
+    let orders = orders(&drawn, args.permutations, args.seed);
+    let all: Vec<&Question> = orders.iter().flatten().map(|(_, question)| question).collect();
+    if let Some(told) = observe(&ready, &folder, &all)? {
+        anyhow::bail!(told);
+    }
+    let tests = tests(&folder, &drawn)?;
+    let heads = |set: &HeadSet| (set.label(), set.heads().to_vec(), set.default_method());
+    let (k, seed) = (args.cut.get(), args.seed);
+    let judge_options = JudgeOptions { set: set.map(heads), n_heads: identity.n_heads, k, seed };
     let judgement = judge(&tests, &records, &judge_options)?;
     let order = match &judge_options.set {
         Some((_, heads, method)) if args.permutations > 0 => {
-            Some(orders(&ready, &folder, &asked, (heads, *method), args)?)
+            Some(sensitivity(&folder, &orders, (heads, *method), k)?)
         }
         _ => None,
     };
-    let report = table::Report { judgement: &judgement, order, identity: &identity, data: &args.data };
-    report.write(&out)?;
-    report.print(args.json, &out)
+    let set_inputs = set.and_then(|set| set.provenance().n);
+    let report =
+        table::Report { judgement: &judgement, order, identity: &identity, data: &args.data, set_inputs };
+    remove_pictures(&root);
+    report.write(&root)?;
+    report.print(args.json, &root)
 }
 
-/// Test questions must not get among those that heads are chosen on.
-fn must_differ(folder: &Folder, calibration: Option<&Folder>) -> anyhow::Result<()> {
-    let real = |folder: &Folder| fs::canonicalize(folder.root()).ok();
+/// What heads are chosen on.
+fn records(calibration: &Folder) -> anyhow::Result<Vec<Record>> {
+    let records = calibration.all()?;
+    let root = calibration.root().display();
     anyhow::ensure!(
-        calibration.is_none_or(|calibration| real(calibration) != real(folder)),
-        "--out and --calibration are both {}; choose another folder with --out",
-        folder.root().display()
+        !records.is_empty(),
+        "--calibration {root} holds no observations; `qrae localize DATA --out {root}` makes them"
     );
-    Ok(())
+    Ok(records)
 }
 
-/// Questions whose labels tell chunks apart and that no head was chosen on. What asks the same as a calibration record was
-/// used, whatever its chunks and their order.
-fn labelled(all: Vec<Question>, calibration: &[Record]) -> anyhow::Result<Vec<Question>> {
-    let total = all.len();
-    let tells = |q: &Question| q.labels.as_ref().is_some_and(|l| l.iter().any(|&l| l > 0) && l.contains(&0));
-    let (labelled, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(tells);
-    let asked: HashSet<&str> = calibration.iter().map(|record| record.query.as_str()).collect();
-    let (used, fresh): (Vec<_>, Vec<_>) =
-        labelled.into_iter().partition(|q| asked.contains(q.query.as_str()));
-    anyhow::ensure!(
-        !fresh.is_empty(),
-        "no question is left to measure on: of {total}, {} are without both relevant and other chunks, {} were used to \
-         choose heads",
-        rest.len(),
-        used.len()
-    );
-    for (n, why) in [
-        (rest.len(), "are without both relevant and other chunks"),
-        (used.len(), "were used to choose heads"),
-    ] {
-        if n > 0 {
-            eprintln!("{n} of {total} questions are left out: they {why}");
-        }
+/// Questions that can be measured on, and how many of all cannot, by reason.
+struct Pool {
+    total: usize,
+    left: Vec<Question>,
+    left_out: Vec<(usize, &'static str)>,
+}
+
+impl Pool {
+    fn new(all: Vec<Question>) -> Self {
+        Self { total: all.len(), left: all, left_out: Vec::new() }
     }
-    Ok(fresh)
+
+    /// Keeps questions whose labels tell chunks apart; of those that ask the same of the same chunks, the first.
+    fn tell_apart(&mut self) -> anyhow::Result<()> {
+        let tells =
+            |q: &Question| q.labels.as_ref().is_some_and(|l| l.iter().any(|&l| l > 0) && l.contains(&0));
+        self.keep("are without both relevant and other chunks", tells)?;
+        let mut seen = HashSet::new();
+        let shown = |q: &Question| Question { answer: None, ..q.clone() }.content_hash();
+        self.keep("ask the same of the same chunks as another", |q| seen.insert(shown(q)))
+    }
+
+    /// Keeps questions that no head was chosen on. What asks the same as a calibration record was used, whatever its chunks
+    /// and their order.
+    fn not_used(&mut self, calibration: &[Record]) -> anyhow::Result<()> {
+        let asked: HashSet<&str> = calibration.iter().map(|record| record.query.as_str()).collect();
+        self.keep("were used to choose heads", |q| !asked.contains(q.query.as_str()))
+    }
+
+    fn keep(&mut self, why: &'static str, mut wanted: impl FnMut(&Question) -> bool) -> anyhow::Result<()> {
+        let before = self.left.len();
+        self.left.retain(|q| wanted(q));
+        self.left_out.push((before - self.left.len(), why));
+        self.left_out.retain(|&(n, _)| n > 0);
+        let told: Vec<String> = self.left_out.iter().map(|(n, why)| format!("{n} {why}")).collect();
+        anyhow::ensure!(
+            !self.left.is_empty(),
+            "no question is left to measure on: of {}, {}",
+            self.total,
+            told.join(", ")
+        );
+        Ok(())
+    }
+
+    /// Says how many are left out, and gives the others.
+    fn tell(self) -> Vec<Question> {
+        for (n, why) in self.left_out {
+            tell(format_args!("{n} of {} questions are left out: they {why}", self.total));
+        }
+        self.left
+    }
 }
 
-fn tests(folder: &Folder, asked: &[&Question]) -> anyhow::Result<Vec<TestQuestion>> {
+fn tests(folder: &Folder, asked: &[Question]) -> anyhow::Result<Vec<TestQuestion>> {
     let mut tests = Vec::new();
     for question in asked {
         if let Some(record) = folder.of(&[question])?.pop() {
@@ -160,32 +201,34 @@ fn tests(folder: &Folder, asked: &[&Question]) -> anyhow::Result<Vec<TestQuestio
     Ok(tests)
 }
 
-/// The head set at hand; a model without one is judged by the other rows alone.
-fn head_set(ready: &Ready) -> anyhow::Result<Option<(String, Vec<HeadRef>, Method)>> {
-    let Ok(set) = ready.model.head_sets.default_set() else { return Ok(None) };
-    Ok(Some((set.label(), set.heads().to_vec(), set.default_method())))
+/// A question with its chunks in some order, and where each chunk came from.
+type Ordered = (Vec<usize>, Question);
+
+/// The questions in their own order, and in `n` random ones.
+fn orders(questions: &[Question], n: usize, seed: u64) -> Vec<Vec<Ordered>> {
+    let ordered = |number: usize| {
+        let each = questions.iter().zip(0..);
+        each.map(|(question, i)| reordered(question, number, seed.wrapping_add(i))).collect()
+    };
+    (0..=n).map(ordered).collect()
 }
 
-/// Observes the questions with their chunks in other orders.
-fn orders(
-    ready: &Ready,
+/// What the order of the chunks changes, from the questions that were observed.
+fn sensitivity(
     folder: &Folder,
-    asked: &[&Question],
+    orders: &[Vec<Ordered>],
     (heads, method): (&[HeadRef], Method),
-    args: &EvalArgs,
+    k: usize,
 ) -> anyhow::Result<OrderSensitivity> {
     let n_heads = folder.identity().n_heads;
-    let asked: Vec<&Question> = asked.iter().filter(|q| folder.has(q)).copied().collect();
+    let observed: Vec<usize> = (0..orders[0].len()).filter(|&i| folder.has(&orders[0][i].1)).collect();
     let mut all = Vec::new();
-    for number in 0..=args.permutations {
-        let permuted: Vec<(Vec<usize>, Question)> =
-            asked.iter().enumerate().map(|(i, q)| reordered(q, number, args.seed + i as u64)).collect();
-        let these: Vec<&Question> = permuted.iter().map(|(_, q)| q).collect();
-        observe(ready, folder, &these, &questions::name(&args.data))?;
+    for these in orders {
         let mut scores = Vec::new();
-        for (order, question) in &permuted {
+        for (order, question) in observed.iter().map(|&i| &these[i]) {
             let record = folder.of(&[question])?.pop();
-            let record = record.with_context(|| format!("question {} was not observed", question.id))?;
+            let record =
+                record.with_context(|| format!("question {} was not observed", shown(&question.id)))?;
             let mut back = vec![0.0; order.len()];
             for (&at, score) in order.iter().zip(record.scores(heads, method, n_heads)?) {
                 back[at] = score;
@@ -194,12 +237,12 @@ fn orders(
         }
         all.push(scores);
     }
-    let labels: Vec<Vec<u32>> = asked.iter().map(|q| q.labels.clone().unwrap_or_default()).collect();
-    Ok(order_sensitivity(&all, &labels, args.cut.get())?)
+    let labels = observed.iter().map(|&i| orders[0][i].1.labels.clone().unwrap_or_default());
+    Ok(order_sensitivity(&all, &labels.collect::<Vec<_>>(), k)?)
 }
 
-/// The question with its chunks in the `number`-th order, 0 being its own; and where each chunk came from.
-fn reordered(question: &Question, number: usize, seed: u64) -> (Vec<usize>, Question) {
+/// The question with its chunks in the `number`-th order, 0 being its own.
+fn reordered(question: &Question, number: usize, seed: u64) -> Ordered {
     let n = question.chunks.len();
     let order: Vec<usize> = if number == 0 { (0..n).collect() } else { permutation(n, seed, number as u64) };
     let labels = question.labels.as_ref();

@@ -1,40 +1,43 @@
 //! `qrae localize`: finds the heads of a model, and says how good they are.
 
+mod choice;
 mod files;
+mod identity;
+mod observe;
 mod show;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{self, Write},
     num::NonZeroUsize,
     path::{Path, PathBuf},
     str::FromStr,
     time::Instant,
 };
 
-use anyhow::Context;
-use clap::{Args, Subcommand, builder::FalseyValueParser};
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::{Args, Subcommand};
 
 use super::{
     args::{EngineArgs, ModelArgs},
-    load::{self, Ready},
-    questions,
-    terminal::Screen,
+    load, questions,
+    terminal::{Screen, tell},
 };
 use crate::{
     eval::{
         answer::{Usability, usability},
         question::Question,
         sample::sample_where,
-        select::Growth,
     },
-    score::{Control, Method, Read, Statistic},
-    service::ServiceError,
     study::{
-        find::{Criterion, FindOptions, check_k, find},
-        folder::{FORMAT, Folder, Identity, Record},
+        find::{Criterion, check_k, find},
+        folder::{Folder, Kind, Record, Run},
     },
 };
+
+use choice::ChoiceArgs;
+pub(super) use files::remove_pictures;
+pub(super) use identity::identity;
+pub(super) use observe::observe;
 
 const MORE: &str = "\
 The study's folder (--out) keeps what was observed of each input, so an interrupted run goes on where it was, and other
@@ -90,40 +93,6 @@ struct MergeArgs {
     choice: ChoiceArgs,
 }
 
-/// How heads are chosen.
-#[derive(Args, Debug)]
-struct ChoiceArgs {
-    /// The study's folder [default: study/MODEL]
-    #[arg(long, env = "QRAE_OUT", value_name = "FOLDER")]
-    out: Option<PathBuf>,
-    /// By what heads are chosen: answer_mass, qrhead or auroc [default: answer_mass, with --search auroc]
-    #[arg(long, env = "QRAE_CRITERION", value_name = "NAME")]
-    criterion: Option<Criterion>,
-    /// Number of heads, with --search the most [default: 2; by AUROC what cross-validation says, at most 16]
-    #[arg(long, env = "QRAE_K", value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
-    k: Option<u16>,
-    /// What is computed per head: entropy, sum, breadth or scaled_sum
-    #[arg(long, env = "QRAE_STATISTIC", value_name = "NAME", default_value_t = Method::default().statistic)]
-    statistic: Statistic,
-    /// What is subtracted: query_free, null_query or none
-    #[arg(long, env = "QRAE_CONTROL", value_name = "NAME", default_value_t = Method::default().control)]
-    control: Control,
-    /// Where attention is read: last or query_mean
-    #[arg(long, env = "QRAE_READ", value_name = "NAME", default_value_t = Method::default().read)]
-    read: Read,
-    /// Choose statistic, control, read position and number of heads too, by AUROC; held-out questions say what it is worth
-    #[arg(long, env = "QRAE_SEARCH", value_parser = FalseyValueParser::new(),
-        conflicts_with_all = ["statistic", "control", "read"])]
-    search: bool,
-    /// By AUROC, which heads go together: ranked (those that are best alone) or greedy (each next one adds most)
-    /// [default: ranked]
-    #[arg(long, env = "QRAE_GROWTH", value_name = "NAME")]
-    growth: Option<Growth>,
-    /// Seed of every draw
-    #[arg(long, env = "QRAE_SEED", value_name = "N", default_value_t = 42)]
-    seed: u64,
-}
-
 /// One of several equal parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shard {
@@ -153,34 +122,6 @@ impl Shard {
     }
 }
 
-impl ChoiceArgs {
-    fn criterion(&self) -> anyhow::Result<Criterion> {
-        let default = if self.search { Criterion::Auroc } else { Criterion::AnswerMass };
-        let criterion = self.criterion.unwrap_or(default);
-        anyhow::ensure!(
-            !self.search || criterion == Criterion::Auroc,
-            "--search compares methods by AUROC; leave --criterion {criterion} out"
-        );
-        anyhow::ensure!(
-            self.growth.is_none() || criterion == Criterion::Auroc,
-            "--growth says how sets grow by AUROC, and criterion {criterion} takes the highest means; leave it out, or add \
-             --criterion auroc"
-        );
-        Ok(criterion)
-    }
-
-    fn options(&self) -> anyhow::Result<FindOptions> {
-        Ok(FindOptions {
-            criterion: self.criterion()?,
-            k: self.k.map(usize::from),
-            method: Method { statistic: self.statistic, control: self.control, read: self.read },
-            growth: self.growth.unwrap_or(Growth::Ranked),
-            search: self.search,
-            seed: self.seed,
-        })
-    }
-}
-
 pub(super) fn run(args: &LocalizeArgs) -> anyhow::Result<()> {
     match (&args.command, &args.data) {
         (Some(LocalizeCommand::Merge(merge)), _) => merge_folders(merge),
@@ -191,62 +132,80 @@ pub(super) fn run(args: &LocalizeArgs) -> anyhow::Result<()> {
 
 fn merge_folders(args: &MergeArgs) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let parts = args.folders.iter().map(|f| Folder::open(f)).collect::<Result<Vec<_>, _>>()?;
+    let open = |folder: &PathBuf| Folder::open(folder, Kind::Study);
+    let parts = args.folders.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let identity = parts[0].identity();
-    let folder = Folder::create(&out(&args.choice, &identity.model), identity)?;
-    for part in &parts {
-        let taken = folder.take_from(part)?;
-        eprintln!("{taken} observations taken from {}", part.root().display());
+    check_k(args.choice.k.map(usize::from), identity.n_layers * identity.n_heads)?;
+    args.choice.criterion()?;
+    let root = args.choice.out.clone().unwrap_or_else(|| default_out("study", &identity.model));
+    let (folder, taken) = Folder::merge(&root, &parts)?;
+    for (part, taken) in parts.iter().zip(taken) {
+        tell(format_args!("{taken} observations taken from {}", part.root().display()));
     }
-    conclude(&folder, &folder.all()?, &args.choice, begin)
+    let runs = folder.runs()?;
+    let data: BTreeSet<&str> = runs.iter().map(|run| run.data.as_str()).collect();
+    let data = data.into_iter().collect::<Vec<_>>().join(", ");
+    conclude(&folder, &folder.all()?, &args.choice, &data, begin)
 }
 
-fn out(choice: &ChoiceArgs, model: &str) -> PathBuf {
-    choice.out.clone().unwrap_or_else(|| Path::new("study").join(model))
+/// The folder of a model where none was named. The name may come out of a file, and must not lead elsewhere.
+pub(super) fn default_out(command: &str, model: &str) -> PathBuf {
+    let last = Path::new(model).file_name().map_or("model".into(), |name| name.to_string_lossy());
+    Path::new(command).join(last.replace(|c: char| c.is_control() || c == '\\', "_"))
 }
 
 fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
     let begin = Instant::now();
     let criterion = args.choice.criterion()?;
+    if let Some(out) = &args.choice.out {
+        Folder::may_be(out, Kind::Study)?;
+    }
     let usable = |question: &Question| useless(question, criterion).is_none();
     let all = questions::read(data, args.choice.seed, args.model.offline, usable)?;
     count_useless(&all, criterion)?;
     let drawn = sample_where(all, args.n.get(), args.choice.seed, usable);
     let options = args.engine.options();
     let ready = load::load(&args.model, &options, true)?;
-    let identity = identity(&ready);
+    let identity = identity(&ready, Kind::Study)?;
     check_k(args.choice.k.map(usize::from), identity.n_layers * identity.n_heads)?;
-    let folder = Folder::create(&out(&args.choice, &identity.model), &identity)?;
-    let mine = |i: &usize| args.shard.is_none_or(|shard| shard.has(*i));
-    let inputs: Vec<&Question> = (0..drawn.len()).filter(mine).map(|i| &drawn[i]).collect();
-    observe(&ready, &folder, &inputs, &questions::name(data))?;
-    if let Some(shard) = args.shard {
-        println!(
-            "part {} of {} is observed in {}\nwhen all are: qrae localize merge FOLDER … --out study",
-            shard.number,
-            shard.count,
-            folder.root().display()
-        );
-        return Ok(());
+    let root = args.choice.out.clone().unwrap_or_else(|| default_out("study", &identity.model));
+    let folder = Folder::create(&root, &identity)?;
+    let shard = args.shard.unwrap_or(Shard { number: 1, count: 1 });
+    let inputs: Vec<&Question> = (0..drawn.len()).filter(|&i| shard.has(i)).map(|i| &drawn[i]).collect();
+    let nothing_left = observe(&ready, &folder, &inputs)?;
+    let name = questions::name(data);
+    folder.finish(&Run::new(&name, args.choice.seed, &drawn, (shard.number, shard.count)))?;
+    if args.shard.is_some() {
+        if let Some(told) = nothing_left {
+            tell(told);
+        }
+        return say_part(shard, (inputs.len(), drawn.len()), &root, &args.choice);
     }
-    let records = folder.of(&inputs)?;
-    conclude(&folder, &records, &args.choice, begin)
+    if let Some(told) = nothing_left {
+        anyhow::bail!(told);
+    }
+    conclude(&folder, &folder.of(&inputs)?, &args.choice, &name, begin)
 }
 
-/// What belongs to the observations of this model.
-pub(super) fn identity(ready: &Ready) -> Identity {
-    let model = &ready.model;
-    let spec = model.engine.spec();
-    Identity {
-        format: FORMAT,
-        model: ready.card.as_ref().map_or(&model.id, |card| &card.id).clone(),
-        n_layers: spec.n_layers,
-        n_heads: spec.n_heads,
-        prompt_hash: model.prompt_hash.clone(),
-        tokenizer_hash: model.tokenizer.hash().to_owned(),
-        compute: model.compute.to_string(),
-        methods: Identity::current_methods(),
-    }
+/// Says what a part of several has, and how the parts become a whole.
+fn say_part(
+    shard: Shard,
+    (n, drawn): (usize, usize),
+    root: &Path,
+    choice: &ChoiceArgs,
+) -> anyhow::Result<()> {
+    let Shard { number, count } = shard;
+    let root = root.display();
+    let done = match n {
+        0 => format!("part {number} of {count} has no inputs, as {drawn} were drawn"),
+        _ => format!("part {number} of {count} is observed in {root}: {n} of {drawn} inputs"),
+    };
+    let flags = choice.flags();
+    writeln!(
+        io::stdout().lock(),
+        "{done}\nwhen all parts are: qrae localize merge {root} OTHERS …{flags} --out study"
+    )?;
+    Ok(())
 }
 
 /// Why the criterion cannot use the question; nothing when it can.
@@ -281,65 +240,42 @@ fn count_useless(all: &[Question], criterion: Criterion) -> anyhow::Result<()> {
         criterion.advice()
     );
     if usable < total {
-        eprintln!("{usable} of {total} questions can be used; left out: {left_out}");
+        tell(format_args!("{usable} of {total} questions can be used; left out: {left_out}"));
     }
     Ok(())
 }
 
-/// Observes the inputs that are not in the folder yet, which come from `data`. Those that do not fit the model are left
-/// out and counted.
-pub(super) fn observe(
-    ready: &Ready,
+/// Chooses heads from the records of `data`, writes what was found into the folder, and shows it.
+fn conclude(
     folder: &Folder,
-    inputs: &[&Question],
+    records: &[Record],
+    choice: &ChoiceArgs,
     data: &str,
+    begin: Instant,
 ) -> anyhow::Result<()> {
-    let missing: Vec<&Question> = inputs.iter().filter(|q| !folder.has(q)).copied().collect();
-    if missing.len() < inputs.len() {
-        eprintln!(
-            "{} inputs were observed before, in {}",
-            inputs.len() - missing.len(),
-            folder.root().display()
-        );
-    }
-    let style = ProgressStyle::with_template("observing {wide_bar} {pos}/{len} inputs, {eta} left")
-        .expect("a fixed template: this is a bug");
-    let bar = ProgressBar::new(missing.len() as u64).with_style(style);
-    bar.enable_steady_tick(std::time::Duration::from_millis(500));
-    let mut too_long = Vec::new();
-    for question in &missing {
-        match ready.model.observe(question) {
-            Ok(observed) => folder.keep(question, data, &observed.observation)?,
-            Err(error @ ServiceError::TooLong { .. }) => too_long.push(format!("{}: {error}", question.id)),
-            Err(error) => return Err(error).with_context(|| format!("question {}", question.id)),
-        }
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    if let Some(first) = too_long.first() {
-        let told = format!(
-            "{} of {} inputs are too long for the model (question {first})",
-            too_long.len(),
-            inputs.len()
-        );
-        anyhow::ensure!(too_long.len() < inputs.len(), "{told}; give shorter ones, or raise --max-model-len");
-        eprintln!("{told}; they are left out");
-    }
-    Ok(())
-}
-
-/// Chooses heads from the records, writes what was found into the folder, and shows it.
-fn conclude(folder: &Folder, records: &[Record], choice: &ChoiceArgs, begin: Instant) -> anyhow::Result<()> {
     let found = find(records, folder.identity().n_heads, &choice.options()?)?;
-    let data: BTreeSet<&str> = records.iter().map(|r| r.data.as_str()).collect();
-    let data = data.into_iter().collect::<Vec<_>>().join(", ");
-    files::write(folder, &found, &data, choice.seed)?;
+    files::write(folder, &found, data, choice.seed)?;
     show::print(&found, folder, begin.elapsed(), Screen::stdout())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_models_name_leads_nowhere_else() {
+        for (model, folder) in [
+            ("qwen", "study/qwen"),
+            ("/etc/x", "study/x"),
+            ("../../x", "study/x"),
+            ("", "study/model"),
+            ("..", "study/model"),
+            ("/", "study/model"),
+            ("a\u{1b}[31m", "study/a_[31m"),
+        ] {
+            assert_eq!(default_out("study", model), Path::new(folder), "{model:?}");
+        }
+    }
 
     #[test]
     fn shards_are_parts_that_make_a_whole() {

@@ -1,7 +1,10 @@
-//! What stdout is, and text that fits it.
+//! What stdout is, text that fits it, and lines on stderr.
 
-use std::borrow::Cow;
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    fmt::Display,
+    io::{self, Write},
+};
 
 use console::{Term, measure_text_width};
 
@@ -48,6 +51,11 @@ impl Screen {
     pub(super) fn styled(self, text: &str, code: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// A line on stderr. Where it cannot be written, there is nobody to tell, and the work goes on: `eprintln!` would panic.
+pub(super) fn tell(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// Fills lines with words: wraps at the width, indents every line, and takes text as it comes.

@@ -11,7 +11,6 @@ pub(super) fn blank(id: &str, n_heads: usize, n_chunks: usize, labels: Option<&[
     let table = vec![0.0; n_heads * n_chunks];
     Record {
         id: id.to_owned(),
-        data: "made.json".to_owned(),
         query: id.to_owned(),
         labels: labels.map(<[u32]>::to_vec),
         observation: Observation {

@@ -107,7 +107,10 @@ fn labels_all_alike_tell_no_head_from_another() {
     // too few to hold some out
     home.write("few.json", &array(&questions(0, 3)));
     let said = home.fails(&["localize", "few.json", "--search", "--out", "study"], 1);
-    assert!(said.contains("3 questions have both relevant and other chunks, 7 are needed"), "{said}");
+    assert!(
+        said.contains("3 different questions have both relevant and other chunks, 7 are needed"),
+        "{said}"
+    );
     let said = home.fails(&["localize", "few.json", "--search", "--criterion", "answer_mass"], 1);
     assert!(said.contains("--search") && said.contains("leave --criterion answer_mass out"), "{said}");
 }
@@ -132,7 +135,7 @@ fn questions_longer_than_the_context_are_left_out_and_counted() {
     home.said(&[&["eval", "data.json", "--out", "out"], &limit[..]].concat());
     assert_eq!(home.json("out/table.json")["questions"], 3);
     for command in ["localize", "eval"] {
-        let said = home.fails(&[command, "data.json", "--out", "other", "--max-model-len", "100"], 1);
+        let said = home.fails(&[command, "data.json", "--out", command, "--max-model-len", "100"], 1);
         assert!(
             said.contains("4 of 4 inputs are too long") && said.contains("raise --max-model-len"),
             "{said}"
@@ -161,11 +164,94 @@ fn heads_and_studies_of_another_model_are_refused() {
     );
     let said = home.fails(&["localize", "data.json", "--compute", "f32", "--out", "study"], 1);
     assert!(said.contains("with --compute int8, this run has f32"), "{said}");
+    let said = home.fails(
+        &[
+            "localize",
+            "data.json",
+            "--rope-scaling",
+            r#"{"rope_type":"linear","factor":2.0}"#,
+            "--out",
+            "study",
+        ],
+        1,
+    );
+    assert!(said.contains("with rotary embedding ") && said.contains("linear"), "{said}");
     home.said(&["localize", "data.json", "--model", "another", "--out", "other"]);
     let said = home.fails(&["localize", "merge", "study", "other", "--out", "merged"], 1);
     assert!(said.contains("other: it was made with model another, this run has planted"), "{said}");
     let said = home.fails(&["eval", "test.json", "--head-set", "nobody"], 1);
     assert!(said.contains("\"nobody\" does not exist"), "{said}");
+    // of another model even where no question would be left
+    let said = home.fails(&["eval", "data.json", "--model", "another", "--calibration", "study"], 1);
+    assert!(said.contains("this run has another; choose another --calibration"), "{said}");
+    // a model of the same name with other weights: the last number is another one
+    let weights = home.at("planted/model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, bytes).unwrap();
+    let said = home.fails(&["localize", "data.json", "--out", "study"], 1);
+    assert!(said.contains("study: it was made with weights sha256:"), "{said}");
+}
+
+#[test]
+fn a_study_is_no_evaluation_and_an_evaluation_no_study() {
+    let home = Home::new();
+    home.write("data.json", &array(&questions(0, 3)));
+    home.write("test.json", &array(&questions(3, 6)));
+    home.said(&["localize", "data.json", "--out", "study"]);
+    home.said(&["eval", "test.json", "--out", "judged"]);
+    let said = home.fails(&["eval", "test.json", "--out", "study"], 1);
+    assert!(said.contains("study is the folder of a study, and one of an evaluation is needed"), "{said}");
+    for args in [
+        &["localize", "data.json", "--out", "judged"][..],
+        &["localize", "merge", "judged", "--out", "merged"],
+        &["localize", "merge", "study", "--out", "judged"],
+        &["eval", "data.json", "--calibration", "judged"],
+    ] {
+        let said = home.fails(args, 1);
+        assert!(
+            said.contains("judged is the folder of an evaluation, and one of a study is needed"),
+            "{said}"
+        );
+    }
+    assert_eq!((observations(&home.at("study")).len(), observations(&home.at("judged")).len()), (3, 3));
+    fs::remove_dir_all(home.at("study/inputs")).unwrap();
+    let said = home.fails(&["eval", "test.json", "--calibration", "study"], 1);
+    assert!(said.contains("--calibration study holds no observations"), "{said}");
+}
+
+#[test]
+fn somebodys_files_are_not_written_over() {
+    let home = Home::new();
+    home.write("data.json", &array(&questions(0, 3)));
+    home.said(&["localize", "data.json", "--out", "study"]);
+    fs::create_dir(home.at("mine")).unwrap();
+    home.write("mine/table.md", "my own");
+    for args in [
+        &["localize", "data.json", "--out", "mine"][..],
+        &["localize", "merge", "study", "--out", "mine"],
+        &["eval", "data.json", "--out", "mine"],
+    ] {
+        let said = home.fails(args, 1);
+        assert!(said.contains("mine is not empty (table.md is in it)"), "{said}");
+    }
+    assert_eq!(
+        (home.read("mine/table.md").as_str(), fs::read_dir(home.at("mine")).unwrap().count()),
+        ("my own", 1)
+    );
+    // observations that nobody knows the model of
+    fs::remove_file(home.at("study/study.toml")).unwrap();
+    let said = home.fails(&["localize", "data.json", "--out", "study"], 1);
+    assert!(said.contains("no study.toml says"), "{said}");
+    // a name from a file leads nowhere else
+    let toml = |model: &str| {
+        home.said(&["localize", "data.json", "--out", model]);
+        let text = home.read(&format!("{model}/study.toml"));
+        home.write(&format!("{model}/study.toml"), &text.replace("\"planted\"", "\"../../away\""));
+    };
+    toml("evil");
+    home.said(&["localize", "merge", "evil"]);
+    assert!(home.at("study/away/heads.toml").exists());
 }
 
 #[test]
@@ -199,7 +285,7 @@ fn folders_that_hold_no_study_are_told() {
     home.said(&["localize", "data.json", "--out", "study", "--shard", "3/3"]);
     assert!(observations(&home.at("study")).is_empty());
     let said = home.fails(&["localize", "merge", "study", "--out", "merged"], 1);
-    assert!(said.contains("none of 0 inputs"), "{said}");
+    assert!(said.contains("parts 1 and 2 are missing"), "{said}");
 }
 
 #[test]
@@ -209,14 +295,14 @@ fn what_would_measure_on_its_own_choice_is_refused() {
     home.write("test.json", &array(&questions(2, 4)));
     home.said(&["localize", "data.json", "--out", "study"]);
     let said = home.fails(&["eval", "data.json", "--calibration", "study"], 1);
-    assert!(said.contains("no question is left to measure on: of 2, 0 are without both relevant and other chunks, 2 were used"), "{said}");
+    assert!(said.contains("no question is left to measure on: of 2, 2 were used to choose heads"), "{said}");
     let said = home.fails(&["eval", "test.json", "--calibration", "study", "--out", "planted/../study"], 1);
-    assert!(said.contains("--out and --calibration are both"), "{said}");
+    assert!(said.contains("study is the folder of a study, and one of an evaluation is needed"), "{said}");
     assert_eq!(observations(&home.at("study")).len(), 2, "and nothing was added");
     let said = home.fails(&["eval", "test.json", "--permutations", "2"], 1);
     assert!(said.contains("--permutations") && said.contains("--head-set"), "{said}");
     // few calibration questions: the rows that need more are named, the others are there
     let (shown, _) = home.said(&["eval", "test.json", "--calibration", "study", "--out", "out"]);
-    assert!(shown.contains("no row \"search\": 2 questions have both"), "{shown}");
+    assert!(shown.contains("no row \"search\": 2 different questions have both"), "{shown}");
     assert_eq!(home.json("out/table.json")["left_out"].as_array().unwrap().len(), 2);
 }

@@ -35,8 +35,10 @@ fn the_table_has_every_row_and_is_the_same_everywhere() {
     ];
     let (printed, told) = home.said(&[&args[..], &["--json"]].concat());
     assert!(told.contains("2 of 8 questions are left out: they were used to choose heads"), "{told}");
+    assert!(!told.contains("observed before"), "the first run: {told}");
     let table: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(home.json("out/table.json"), table);
+    assert_eq!(table["head_set_inputs"], 10);
     assert_eq!(
         (&table["questions"], &table["calibration"], &table["model"]),
         (&json!(6), &json!(10), &json!("planted"))
@@ -77,7 +79,10 @@ fn the_table_has_every_row_and_is_the_same_everywhere() {
 
     // again, for people: nothing is observed again, and Markdown has the rows of the terminal
     let (shown, told) = home.said(&args);
-    assert!(told.contains("6 inputs were observed before, in out"), "{told}");
+    assert!(
+        told.contains(&format!("{seen} of {seen} inputs were observed before, in out; new: 0")),
+        "{told}"
+    );
     assert_eq!(observations(&home.at("out")).len(), seen);
     assert_eq!(home.json("out/table.json"), table);
     // what a row ranks by is in one piece, and its numbers too
@@ -159,4 +164,42 @@ fn a_collection_is_measured_too() {
     let table = home.json("out/table.json");
     assert_eq!((&table["questions"], &row(&table, "BM25")["auroc"]["mean"]), (&json!(3), &json!(1.0)));
     assert_eq!(row(&table, "retrieval order")["mrr"]["mean"], 1.0, "retrieved by BM25");
+}
+
+#[test]
+fn what_is_asked_twice_counts_once() {
+    let home = Home::new();
+    let mut data = questions(0, 2);
+    for copy in 0..3 {
+        let mut again = data[0].clone();
+        again["_id"] = json!(format!("copy {copy}"));
+        data.push(again);
+    }
+    home.write("test.json", &array(&data));
+    let (_, told) = home.said(&["eval", "test.json", "--out", "out"]);
+    assert!(
+        told.contains("3 of 5 questions are left out: they ask the same of the same chunks as another"),
+        "{told}"
+    );
+    assert_eq!(home.json("out/table.json")["questions"], 2);
+}
+
+#[test]
+fn questions_without_text_are_left_out() {
+    let home = Home::new();
+    let line = |query: &str, first: &str| json!({"query": query, "chunks": [first, ""], "labels": [1, 0]});
+    let lines = [line("who?", "the keeper"), line("and who?", ""), line("who else?", "nobody")];
+    home.write("data.jsonl", &lines.map(|line| line.to_string()).join("\n"));
+    let told = home.said(&["eval", "data.jsonl", "--out", "out"]).1;
+    assert!(told.contains("1 of 3 inputs have nothing the model could read (question "), "{told}");
+    assert_eq!(home.json("out/table.json")["questions"], 2);
+    home.said(&["localize", "data.jsonl", "--criterion", "qrhead", "--out", "study"]);
+    assert_eq!(home.json("study/run.json")["inputs"], 2);
+    home.write("empty.jsonl", &line("who?", "").to_string());
+    let said = home.fails(&["eval", "empty.jsonl", "--out", "other"], 1);
+    assert!(
+        said.contains("1 of 1 inputs have nothing the model could read")
+            && said.contains("give chunks with text"),
+        "{said}"
+    );
 }

@@ -1,6 +1,6 @@
 //! `qrae localize` finds the planted head, says so everywhere alike, and does not care how the work was split.
 
-use std::{fs, time::SystemTime};
+use std::{fs, process::Stdio, time::SystemTime};
 
 use serde_json::json;
 
@@ -136,6 +136,32 @@ fn parts_give_what_one_run_gives() {
     }
     let counts = ["part1", "part2", "part3"].map(|part| observations(&home.at(part)).len());
     assert_eq!(counts, [3, 3, 2]);
+    let said = home.fails(&["localize", "merge", "part3", "part1", "--out", "merged"], 1);
+    assert!(
+        said.contains("of 3 parts of the 8 inputs drawn from data.json with seed 42, part 2 is missing"),
+        "{said}"
+    );
+    let (shown, _) = home.said(&[
+        "localize",
+        "data.json",
+        "--n",
+        "8",
+        "--out",
+        "part1",
+        "--shard",
+        "1/3",
+        "--search",
+        "--k",
+        "3",
+        "--seed",
+        "5",
+    ]);
+    assert!(shown.contains("merge part1 OTHERS … --search --k 3 --seed 5 --out study"), "{shown}");
+    let said = home.fails(&["localize", "merge", "part1", "part2", "part3", "--out", "merged"], 1);
+    assert!(said.contains("drawn from data.json with seed 5, parts 2 and 3 are missing"), "{said}");
+    fs::remove_dir_all(home.at("part1")).unwrap();
+    home.said(&["localize", "data.json", "--n", "8", "--out", "part1", "--shard", "1/3"]);
+    assert!(!home.at("merged").exists());
     let (_, told) = home.said(&["localize", "merge", "part3", "part1", "part2", "--out", "merged"]);
     assert!(told.contains("3 observations taken from part1"), "{told}");
     for file in ["heads.toml", "run.json", "heatmap.csv", "heatmap.svg"] {
@@ -166,7 +192,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
         fs::File::options().append(true).open(file).unwrap().set_modified(long_ago).unwrap();
     }
     let told = run();
-    assert!(told.contains("5 inputs were observed before, in study"), "{told}");
+    assert!(told.contains("5 of 8 inputs were observed before, in study; new: 3"), "{told}");
     assert_eq!(
         (undated(&home.read("study/heads.toml")), undated(&home.read("study/run.json"))),
         (undated(&first), undated(&record))
@@ -185,6 +211,70 @@ fn an_interrupted_run_goes_on_where_it_was() {
     fs::remove_file(&files[4]).unwrap();
     run();
     assert_eq!(undated(&home.read("study/heads.toml")), undated(&first));
+}
+
+#[test]
+fn files_are_of_this_run_and_say_what_they_replace() {
+    let home = Home::new();
+    home.write("data.json", &array(&questions(0, 8)));
+    home.write("again.json", &array(&questions(0, 6)));
+    let run = |args: &[&str]| home.said(&[&["localize"], args, &["--out", "study"]].concat()).1;
+    assert!(!run(&["data.json"]).contains("replaced"));
+    assert!(!run(&["data.json"]).contains("replaced"), "the same again");
+    let told = run(&["again.json", "--k", "1"]);
+    assert!(told.contains("6 of 6 inputs were observed before") && !told.contains("interrupt"), "{told}");
+    assert!(
+        told.contains("study/heads.toml is replaced, which had L1H2 ")
+            && told.contains("by answer_mass of data.json, 8 inputs"),
+        "{told}"
+    );
+    assert_eq!(home.json("study/run.json")["data"], "again.json", "not where they were observed first");
+    assert!(home.at("study/scores.png").exists());
+    // without labels there are no scores to draw, and none of before stay
+    let line = |i: usize| {
+        json!({"query": format!("tell me? {i}"), "answer": answer(i), "trajectory_id": i.to_string(),
+        "chunks": ["nothing here", format!("they call it {}", answer(i))]})
+    };
+    home.write("runs.jsonl", &(0..3).map(|i| format!("{}\n", line(i))).collect::<String>());
+    let told = run(&["runs.jsonl"]);
+    assert!(told.contains("interrupt at any time"), "{told}");
+    assert!(home.at("study/heatmap.png").exists() && !home.at("study/scores.png").exists());
+    assert!(!home.at("study/scores.svg").exists());
+    let left: Vec<_> = fs::read_dir(home.at("study")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".part")), "{left:?}");
+}
+
+#[test]
+fn a_part_without_inputs_is_told_and_merges() {
+    let home = Home::new();
+    home.write("data.json", &array(&questions(0, 2)));
+    for part in ["1", "2", "3"] {
+        let (shown, _) =
+            home.said(&["localize", "data.json", "--out", part, "--shard", &format!("{part}/3")]);
+        assert_eq!(shown.contains("part 3 of 3 has no inputs, as 2 were drawn"), part == "3", "{shown}");
+    }
+    home.said(&["localize", "merge", "1", "2", "3", "--out", "merged", "--k", "1"]);
+    assert_eq!(home.json("merged/run.json")["inputs"], 2);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nobody_listening_is_no_reason_to_panic() {
+    let home = Home::new();
+    home.write("data.json", &array(&questions(0, 3)));
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = |args: &[&str], out: bool| {
+        let mut command = home.command(args);
+        command.stdout(if out { full().into() } else { Stdio::null() });
+        command.stderr(if out { Stdio::null() } else { full().into() });
+        command.status().unwrap().code()
+    };
+    assert_eq!(status(&["localize", "data.json", "--out", "part", "--shard", "1/2"], true), Some(1));
+    // what is told on stderr goes nowhere, and the work is done
+    assert_eq!(status(&["localize", "data.json", "--out", "study"], false), Some(0));
+    assert_eq!(status(&["localize", "data.json", "--out", "study"], false), Some(0));
+    assert_eq!(status(&["eval", "data.json", "--out", "out"], false), Some(0));
+    assert!(home.at("out/table.md").exists());
 }
 
 #[test]

@@ -2,12 +2,10 @@
 
 use std::{
     fmt::Write as _,
-    fs,
     io::{self, Write as _},
     path::Path,
 };
 
-use anyhow::Context;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -15,7 +13,7 @@ use super::super::pictures;
 use crate::{
     eval::bootstrap::Interval,
     study::{
-        folder::Identity,
+        folder::{Identity, write_whole},
         judge::{Judgement, OrderSensitivity, Row},
     },
 };
@@ -26,15 +24,14 @@ pub(super) struct Report<'a> {
     pub(super) order: Option<OrderSensitivity>,
     pub(super) identity: &'a Identity,
     pub(super) data: &'a Path,
+    /// Inputs that chose the head set at hand, where its file says so.
+    pub(super) set_inputs: Option<u32>,
 }
 
 impl Report<'_> {
     /// table.md, table.json and pictures.
     pub(super) fn write(&self, out: &Path) -> anyhow::Result<()> {
-        let put = |name: &str, bytes: &[u8]| {
-            let file = out.join(name);
-            fs::write(&file, bytes).with_context(|| format!("{} cannot be written", file.display()))
-        };
+        let put = |name: &str, bytes: &[u8]| write_whole(&out.join(name), bytes);
         put("table.md", self.markdown().as_bytes())?;
         put("table.json", serde_json::to_string_pretty(&self.json())?.as_bytes())?;
         for (name, picture) in pictures::of_judgement(self.judgement, self.identity) {
@@ -147,6 +144,7 @@ impl Report<'_> {
         json!({
             "model": self.identity.model, "compute": self.identity.compute, "data": self.data.display().to_string(),
             "prompt_hash": self.identity.prompt_hash, "questions": j.questions, "calibration": j.calibration, "cut": j.k,
+            "head_set_inputs": self.set_inputs,
             "rows": j.rows.iter().map(row).collect::<Vec<_>>(),
             "left_out": j.left_out.iter().map(|(name, why)| json!({"name": name, "reason": why})).collect::<Vec<_>>(), "over_bm25": j.over_bm25.as_ref().map(interval),
             "order": self.order.as_ref().map(order), "length_bias": j.length_bias,

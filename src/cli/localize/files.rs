@@ -7,10 +7,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::Context;
 use serde_json::json;
 
-use super::super::pictures;
+use super::super::{pictures, terminal::tell};
 use crate::{
     eval::bootstrap::Interval,
     ids::HeadRef,
@@ -18,28 +17,57 @@ use crate::{
     score::heads::{Provenance, RawHeadSet},
     study::{
         find::Findings,
-        folder::{Folder, Identity},
+        folder::{Folder, Identity, write_whole},
     },
+    text::shown,
 };
 
-/// Writes everything into the study's folder.
+/// Writes everything into the study's folder, in place of what an earlier choice left there.
 pub(super) fn write(folder: &Folder, found: &Findings, data: &str, seed: u64) -> anyhow::Result<()> {
     let (root, identity) = (folder.root(), folder.identity());
     let set = head_set(identity, found, data, seed);
-    put(root, "heads.toml", set.to_toml().as_bytes())?;
-    put(root, "heatmap.csv", heatmap_csv(found, identity.n_heads).as_bytes())?;
+    if let Some(told) = replaced(root, &set) {
+        tell(told);
+    }
+    let put = |name: &str, bytes: &[u8]| write_whole(&root.join(name), bytes);
+    put("heads.toml", set.to_toml().as_bytes())?;
+    put("heatmap.csv", heatmap_csv(found, identity.n_heads).as_bytes())?;
     let record = serde_json::to_string_pretty(&record(identity, found, &set, data, seed))?;
-    put(root, "run.json", record.as_bytes())?;
+    put("run.json", record.as_bytes())?;
+    remove_pictures(root);
     for (name, picture) in pictures::of_findings(found, identity) {
-        put(root, &format!("{name}.svg"), picture.svg().as_bytes())?;
-        put(root, &format!("{name}.png"), &picture.png()?)?;
+        put(&format!("{name}.svg"), picture.svg().as_bytes())?;
+        put(&format!("{name}.png"), &picture.png()?)?;
     }
     Ok(())
 }
 
-fn put(root: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
-    let file = root.join(name);
-    fs::write(&file, bytes).with_context(|| format!("{} cannot be written", file.display()))
+/// Which head set goes, where it is another one.
+fn replaced(root: &Path, new: &RawHeadSet) -> Option<String> {
+    let file = root.join("heads.toml");
+    let old = RawHeadSet::parse("heads", &fs::read_to_string(&file).ok()?).ok()?;
+    let chosen = |set: &RawHeadSet| {
+        let from = &set.provenance;
+        (set.heads.clone(), set.method, from.n, from.criterion.clone(), from.data.clone())
+    };
+    let (heads, method, n, criterion, data) = chosen(&old);
+    let heads: Vec<String> = heads.iter().map(ToString::to_string).collect();
+    let (heads, method) = (heads.join(" "), method.map(|m| format!(" {m}")).unwrap_or_default());
+    let n = n.map(|n| format!(", {n} inputs")).unwrap_or_default();
+    let (data, criterion) = (shown(&data), shown(&criterion));
+    let told =
+        format!("{} is replaced, which had {heads}{method} by {criterion} of {data}{n}", file.display());
+    (chosen(&old) != chosen(new)).then_some(told)
+}
+
+/// Removes every picture that localize or eval makes: a run makes those it has the numbers for, and the rest would be of
+/// an earlier one.
+pub(in super::super) fn remove_pictures(root: &Path) {
+    for name in ["heatmap", "stability", "scores", "auroc", "lengths"] {
+        for kind in ["svg", "png"] {
+            let _ = fs::remove_file(root.join(format!("{name}.{kind}"))); // most often there is none
+        }
+    }
 }
 
 fn today() -> String {

@@ -1,15 +1,25 @@
 //! Round trips, runs that go on, and files that are refused.
 
-use super::super::tests::{blank, noise};
-use super::*;
-use crate::prompt::layout::Chunk;
+use std::collections::HashMap;
+
+use safetensors::{SafeTensors, tensor::serialize};
+
+use super::{
+    super::tests::{blank, noise},
+    record::Numbers,
+    *,
+};
+use crate::{eval::judged::JudgedError, ids::HeadRef, prompt::layout::Chunk, score::Method};
 
 fn identity() -> Identity {
     Identity {
         format: FORMAT,
+        kind: Kind::Study,
         model: "planted".into(),
+        weights: "sha256:w".into(),
         n_layers: 2,
         n_heads: 3,
+        rope: "theta 10000".into(),
         prompt_hash: "sha256:p".into(),
         tokenizer_hash: "sha256:t".into(),
         compute: "f32".into(),
@@ -44,7 +54,7 @@ fn filled(root: &Path) -> (Folder, Vec<Question>) {
     let folder = Folder::create(root, &identity()).unwrap();
     let questions = vec![question(0, Some(&[0, 2])), question(1, None), question(2, Some(&[1, 0]))];
     for (seed, question) in (0..).zip(&questions) {
-        folder.keep(question, "d.json", &observation(seed)).unwrap();
+        folder.keep(question, &observation(seed)).unwrap();
     }
     (folder, questions)
 }
@@ -58,14 +68,13 @@ fn what_was_kept_is_read_again_by_whoever_opens_the_folder() {
     let home = tempfile::tempdir().unwrap();
     let root = home.path().join("a/b");
     let (_, questions) = filled(&root);
-    let folder = Folder::open(&root).unwrap();
+    let folder = Folder::open(&root, Kind::Study).unwrap();
     assert_eq!((folder.identity(), folder.root()), (&identity(), root.as_path()));
     for (seed, question) in (0..).zip(&questions) {
         assert!(folder.has(question));
         let found = folder.of(&[question]).unwrap();
         let want = Record {
             id: question.id.clone(),
-            data: "d.json".into(),
             query: question.query.clone(),
             labels: question.labels.clone(),
             observation: observation(seed),
@@ -102,19 +111,19 @@ fn a_question_with_other_text_labels_or_answer_is_another_one() {
 fn work_goes_on_where_it_stopped_and_half_written_files_are_not_there() {
     let home = tempfile::tempdir().unwrap();
     let (folder, questions) = filled(home.path());
-    let file = folder.file(&questions[1]);
+    let file = folder.file(&questions[1].content_hash());
     // as a run leaves it that dies while it writes
     fs::rename(&file, file.with_extension("4711.part")).unwrap();
     let again = Folder::create(home.path(), &identity()).unwrap();
     assert_eq!(questions.iter().map(|q| again.has(q)).collect::<Vec<_>>(), [true, false, true]);
     assert_eq!(again.all().unwrap().len(), 2);
-    again.keep(&questions[1], "d.json", &observation(1)).unwrap();
+    again.keep(&questions[1], &observation(1)).unwrap();
     assert_eq!(again.all().unwrap().len(), 3);
 
     fs::remove_dir_all(home.path().join("inputs")).unwrap();
     let empty = Folder::create(home.path(), &identity()).unwrap();
     assert_eq!(empty.all().unwrap(), []);
-    empty.keep(&questions[1], "d.json", &observation(1)).unwrap();
+    empty.keep(&questions[1], &observation(1)).unwrap();
 }
 
 #[test]
@@ -124,6 +133,8 @@ fn a_folder_of_another_model_is_refused_by_what_differs() {
     let mine = identity;
     for (other, field, found, wanted) in [
         (Identity { model: "other".into(), ..mine() }, "model", "planted", "other"),
+        (Identity { weights: "sha256:v".into(), ..mine() }, "weights", "sha256:w", "sha256:v"),
+        (Identity { rope: "theta 1".into(), ..mine() }, "rotary embedding", "theta 10000", "theta 1"),
         (Identity { n_layers: 3, ..mine() }, "layers × heads", "2 × 3", "3 × 3"),
         (Identity { prompt_hash: "sha256:q".into(), ..mine() }, "prompt", "sha256:p", "sha256:q"),
         (Identity { tokenizer_hash: "x".into(), ..mine() }, "tokenizer", "sha256:t", "x"),
@@ -131,13 +142,17 @@ fn a_folder_of_another_model_is_refused_by_what_differs() {
     ] {
         let error = Folder::create(home.path(), &other).unwrap_err();
         let told = error.to_string();
-        let StudyError::Other { field: f, found: a, wanted: b, path } = error else { panic!("{told}") };
+        let StudyError::Other { field: f, found: a, wanted: b, path, .. } = error else { panic!("{told}") };
         assert_eq!((f, a.as_str(), b.as_str(), path.as_path()), (field, found, wanted, home.path()));
         assert!(told.contains(&format!("with {field} {found}, this run has {wanted}")), "{told}");
         assert!(told.contains("--out"), "{told}");
-        assert!(folder.must_be(&other).is_err());
+        let told = folder.must_be(&other, "do that").unwrap_err().to_string();
+        assert!(told.ends_with("; do that"), "{told}");
     }
-    assert!(folder.must_be(&mine()).is_ok());
+    assert!(folder.must_be(&mine(), "").is_ok());
+    let evil = Identity { model: "a\u{1b}[31m".into(), ..mine() };
+    let told = folder.must_be(&evil, "").unwrap_err().to_string();
+    assert!(told.contains("a\\u{1b}[31m") && !told.contains('\u{1b}'), "{told}");
 }
 
 #[test]
@@ -146,7 +161,7 @@ fn a_folder_of_another_version_is_refused_by_what_it_lacks() {
     let (_, questions) = filled(home.path());
     let rewrite = |identity: &Identity| {
         fs::write(home.path().join("study.toml"), toml::to_string(identity).unwrap()).unwrap();
-        Folder::open(home.path()).unwrap_err().to_string()
+        Folder::open(home.path(), Kind::Study).unwrap_err().to_string()
     };
     let mut fewer = identity();
     let gone = fewer.methods.remove(2);
@@ -156,12 +171,12 @@ fn a_folder_of_another_version_is_refused_by_what_it_lacks() {
     assert!(rewrite(&Identity { format: 3, ..identity() }).contains("with format 3, this run has 2"));
     for (n_layers, n_heads) in [(0, 3), (2, 0), (usize::MAX >> 1, 3)] {
         let said = rewrite(&Identity { n_layers, n_heads, ..identity() });
-        assert!(said.contains("study.toml: no model has") && said.contains("remove it"), "{said}");
+        assert!(said.contains("study.toml: no model has") && !said.contains("remove it"), "{said}");
     }
     for text in ["", "format = 1\n", "{", "model = 3"] {
         fs::write(home.path().join("study.toml"), text).unwrap();
         let error = Folder::create(home.path(), &identity()).unwrap_err();
-        assert!(matches!(error, StudyError::Broken { .. }), "{text:?}: {error}");
+        assert!(matches!(error, StudyError::Unreadable { .. }), "{text:?}: {error}");
     }
     assert_eq!(questions.len(), 3, "and the observations stay");
     assert_eq!(fs::read_dir(home.path().join("inputs")).unwrap().count(), 3);
@@ -170,11 +185,79 @@ fn a_folder_of_another_version_is_refused_by_what_it_lacks() {
 #[test]
 fn no_study_is_told_with_how_to_make_one() {
     let home = tempfile::tempdir().unwrap();
-    let told = Folder::open(home.path()).unwrap_err().to_string();
+    let told = Folder::open(home.path(), Kind::Study).unwrap_err().to_string();
     assert!(told.contains("no study is there; `qrae localize DATA --out"), "{told}");
     fs::write(home.path().join("file"), "x").unwrap();
     let error = Folder::create(&home.path().join("file"), &identity()).unwrap_err();
     assert!(matches!(error, StudyError::Io { .. }), "{error}");
+}
+
+#[test]
+fn an_evaluations_folder_is_no_study_and_a_study_no_evaluation() {
+    let home = tempfile::tempdir().unwrap();
+    let (study, judged) = (home.path().join("study"), home.path().join("judged"));
+    filled(&study);
+    let evaluation = Identity { kind: Kind::Evaluation, ..identity() };
+    Folder::create(&judged, &evaluation).unwrap();
+    let told = Folder::create(&study, &evaluation).unwrap_err().to_string();
+    assert!(
+        told.ends_with("study is the folder of a study, and one of an evaluation is needed; choose another"),
+        "{told}"
+    );
+    for error in
+        [Folder::open(&judged, Kind::Study).unwrap_err(), Folder::may_be(&judged, Kind::Study).unwrap_err()]
+    {
+        assert!(matches!(error, StudyError::OtherKind { .. }), "{error}");
+    }
+    assert!(Folder::may_be(&judged, Kind::Evaluation).is_ok());
+    assert!(Folder::open(&study, Kind::Study).unwrap().must_be(&evaluation, "").is_ok(), "the same model");
+}
+
+#[test]
+fn somebodys_files_and_observations_of_nobody_are_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let (_, questions) = filled(home.path());
+    fs::remove_file(home.path().join("study.toml")).unwrap();
+    for error in [
+        Folder::create(home.path(), &identity()).unwrap_err(),
+        Folder::may_be(home.path(), Kind::Study).unwrap_err(),
+    ] {
+        assert!(matches!(&error, StudyError::Foreign { inside, .. } if inside == "inputs"), "{error}");
+        assert!(error.to_string().contains("choose another folder with --out"), "{error}");
+    }
+    assert!(!home.path().join("study.toml").exists());
+    assert_eq!(fs::read_dir(home.path().join("inputs")).unwrap().count(), questions.len());
+
+    // what a run leaves that dies before it has written study.toml is nobody's
+    let begun = home.path().join("begun");
+    fs::create_dir(&begun).unwrap();
+    fs::write(begun.join("study.toml.4711.part"), "half").unwrap();
+    assert!(Folder::create(&begun, &identity()).is_ok());
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_replaced_and_lead_somewhere() {
+    let home = tempfile::tempdir().unwrap();
+    let (victim, link) = (home.path().join("victim"), home.path().join("heads.toml"));
+    fs::write(&victim, "mine").unwrap();
+    std::os::unix::fs::symlink(&victim, &link).unwrap();
+    write_whole(&link, b"new").unwrap();
+    assert_eq!((fs::read(&victim).unwrap(), fs::read(&link).unwrap()), (b"mine".to_vec(), b"new".to_vec()));
+    let dangling = home.path().join("dangling");
+    std::os::unix::fs::symlink(home.path().join("nowhere"), &dangling).unwrap();
+    let told = Folder::create(&dangling, &identity()).unwrap_err().to_string();
+    assert!(told.contains("is a link that leads nowhere"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_written_leaves_nothing_behind() {
+    let home = tempfile::tempdir().unwrap();
+    let taken = home.path().join("heads.toml");
+    fs::create_dir(&taken).unwrap(); // a file cannot be moved onto a folder
+    let told = write_whole(&taken, b"new").unwrap_err().to_string();
+    assert!(told.contains("heads.toml: "), "{told}");
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "no .part");
 }
 
 /// The file of the first observation, its about and numbers changed, and what reading it says.
@@ -248,30 +331,94 @@ fn files_that_hold_something_else_are_broken() {
 }
 
 #[test]
-fn parts_are_put_together_and_what_is_there_stays() {
+fn a_file_under_another_name_is_no_observation() {
     let home = tempfile::tempdir().unwrap();
-    let (whole, questions) = filled(&home.path().join("whole"));
-    let part = |name: &str, own: &[usize]| {
-        let folder = Folder::create(&home.path().join(name), &identity()).unwrap();
+    let (folder, _) = filled(home.path());
+    let file = first_file(&folder);
+    let copy = file.with_file_name("x (conflicted copy).safetensors");
+    fs::copy(&file, &copy).unwrap();
+    let told = folder.all().unwrap_err().to_string();
+    assert!(
+        told.contains("conflicted copy") && told.contains("its name is not that of the question in it"),
+        "{told}"
+    );
+    fs::remove_file(&copy).unwrap();
+    assert_eq!(folder.all().unwrap().len(), 3);
+    let last = folder.files().unwrap().remove(2);
+    fs::copy(&file, &last).unwrap();
+    assert!(folder.all().is_err(), "nor one in place of another");
+}
+
+/// Folders `a` and `b` with parts of three questions, which are two finished runs.
+fn parts(home: &Path) -> (Folder, Folder) {
+    let (_, questions) = filled(&home.join("whole"));
+    let part = |name: &str, number: usize, own: &[usize]| {
+        let folder = Folder::create(&home.join(name), &identity()).unwrap();
         for &i in own {
-            folder.keep(&questions[i], "d.json", &observation(i as u32)).unwrap();
+            folder.keep(&questions[i], &observation(i as u32)).unwrap();
         }
+        folder.finish(&Run::new("d.json", 1, &questions, (number, 2))).unwrap();
         folder
     };
-    let (a, b) = (part("a", &[0, 1]), part("b", &[1, 2]));
-    let merged = part("merged", &[]);
-    assert_eq!((merged.take_from(&a).unwrap(), merged.take_from(&b).unwrap()), (2, 1));
+    (part("a", 1, &[0, 1]), part("b", 2, &[1, 2]))
+}
+
+#[test]
+fn parts_are_put_together_and_what_is_there_stays() {
+    let home = tempfile::tempdir().unwrap();
+    let (a, b) = parts(home.path());
+    let whole = Folder::open(&home.path().join("whole"), Kind::Study).unwrap();
+    let root = home.path().join("merged");
+    let both = [a.clone(), b.clone()];
+    let (merged, taken) = Folder::merge(&root, &both).unwrap();
+    assert_eq!(taken, [2, 1]);
     assert_eq!(merged.all().unwrap(), whole.all().unwrap());
     let bytes = |folder: &Folder| -> Vec<Vec<u8>> {
         folder.files().unwrap().iter().map(|f| fs::read(f).unwrap()).collect()
     };
     assert_eq!(bytes(&merged), bytes(&whole), "the same files, whoever wrote them");
-    assert_eq!(merged.take_from(&merged).unwrap(), 0);
+    assert_eq!(merged.runs().unwrap().len(), 2);
+    assert_eq!(Folder::merge(&root, &both).unwrap().1, [0, 0], "again");
+    assert_eq!(Folder::merge(a.root(), &both).unwrap().1, [0, 1], "into one of them");
+    assert_eq!(Folder::merge(&home.path().join("more"), &[merged]).unwrap().1, [3]);
+}
 
+#[test]
+fn nothing_is_written_of_parts_that_do_not_fit() {
+    let home = tempfile::tempdir().unwrap();
+    let (a, b) = parts(home.path());
+    let root = home.path().join("merged");
+    let refused = |parts: &[Folder]| {
+        let error = Folder::merge(&root, parts).unwrap_err();
+        assert!(!root.exists(), "{error}");
+        error
+    };
     let other = Identity { compute: "int8".into(), ..identity() };
     let other = Folder::create(&home.path().join("other"), &other).unwrap();
-    let refused = merged.take_from(&other).unwrap_err();
-    assert!(matches!(refused, StudyError::Other { field: "--compute", .. }), "{refused}");
+    let error = refused(&[a.clone(), b.clone(), other]);
+    assert!(matches!(error, StudyError::Other { field: "--compute", .. }), "{error}");
+    assert!(error.to_string().contains("only studies that were made alike"), "{error}");
+
+    let error = refused(std::slice::from_ref(&a));
+    assert!(error.to_string().contains("part 2 is missing"), "{error}");
+    let begun = Folder::create(&home.path().join("begun"), &identity()).unwrap();
+    let error = refused(&[a.clone(), b.clone(), begun]);
+    assert!(matches!(error, StudyError::Unfinished { .. }), "{error}");
+
+    // the part's own file is named, so that removing it helps
+    let file = b.files().unwrap().remove(1);
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+    let error = refused(&[a.clone(), b.clone()]);
+    assert!(matches!(&error, StudyError::Broken { path, .. } if *path == file), "{error}");
+    fs::write(&file, whole).unwrap();
+
+    // a study of something else
+    let elsewhere = Folder::create(&root, &identity()).unwrap();
+    elsewhere.keep(&question(7, None), &observation(7)).unwrap();
+    let error = Folder::merge(&root, &[a, b]).unwrap_err();
+    assert!(matches!(error, StudyError::Strangers { .. }), "{error}");
+    assert_eq!(elsewhere.files().unwrap().len(), 1);
 }
 
 #[test]
