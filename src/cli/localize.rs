@@ -19,7 +19,6 @@ use super::{
     args::{EngineArgs, ModelArgs},
     load::{self, Ready},
     questions,
-    terminal::Screen,
 };
 use crate::{
     eval::{
@@ -41,10 +40,15 @@ The study's folder (--out) keeps what was observed of each input, so an interrup
 criteria and methods are tried in a second. It holds the head set (heads.toml), the heatmap and other pictures as SVG
 and PNG, heatmap.csv, and run.json with everything that was found.
 
+By AUROC, some questions are held out in turn: --search needs 7 labelled questions, --criterion auroc 7, or 5 with --k; dozens
+are better. --criterion qrhead takes any number.
+
 Examples:
+  qrae localize hotpot.json --search                         heads, method and number of heads by held-out AUROC: on small
+                                                             models the only way that found more than chance
+  qrae localize hotpotqa/hotpot_qa --search                  the same, the questions fetched from the hub
   qrae localize hotpot.json                                  the paper's way: attention on the answer, two heads
-  qrae localize hotpotqa/hotpot_qa                           the same, the questions fetched from the hub
-  qrae localize hotpot.json --search                         heads, method and number of heads by held-out AUROC
+  qrae localize labelled.jsonl --criterion qrhead            with few questions
   qrae localize labelled.jsonl --criterion auroc --statistic breadth --control null_query --read query_mean
   qrae localize hotpot.json --shard 3/8 --out part-3         one job of eight
   qrae localize merge part-1 part-2 … --out study --search   puts them together
@@ -198,7 +202,7 @@ fn merge_folders(args: &MergeArgs) -> anyhow::Result<()> {
         let taken = folder.take_from(part)?;
         eprintln!("{taken} observations taken from {}", part.root().display());
     }
-    conclude(&folder, &folder.all()?, &args.choice, begin)
+    conclude(&folder, &folder.all()?, &args.choice, begin, None)
 }
 
 fn out(choice: &ChoiceArgs, model: &str) -> PathBuf {
@@ -230,7 +234,7 @@ fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let records = folder.of(&inputs)?;
-    conclude(&folder, &records, &args.choice, begin)
+    conclude(&folder, &records, &args.choice, begin, Some(&args.model.model))
 }
 
 /// What belongs to the observations of this model.
@@ -328,13 +332,19 @@ pub(super) fn observe(
     Ok(())
 }
 
-/// Chooses heads from the records, writes what was found into the folder, and shows it.
-fn conclude(folder: &Folder, records: &[Record], choice: &ChoiceArgs, begin: Instant) -> anyhow::Result<()> {
+/// Chooses heads from the records, writes what was found into the folder, and shows it. `model` is the model as it was named.
+fn conclude(
+    folder: &Folder,
+    records: &[Record],
+    choice: &ChoiceArgs,
+    begin: Instant,
+    model: Option<&str>,
+) -> anyhow::Result<()> {
     let found = find(records, folder.identity().n_heads, &choice.options()?)?;
     let data: BTreeSet<&str> = records.iter().map(|r| r.data.as_str()).collect();
     let data = data.into_iter().collect::<Vec<_>>().join(", ");
     files::write(folder, &found, &data, choice.seed)?;
-    show::print(&found, folder, begin.elapsed(), Screen::stdout())
+    show::print(&found, folder, begin.elapsed(), model)
 }
 
 #[cfg(test)]

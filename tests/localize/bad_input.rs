@@ -85,7 +85,7 @@ fn questions_that_a_criterion_cannot_use_are_counted_by_reason() {
         home.write("none.json", &array(&data));
         let said = home.fails(&["localize", "none.json"], 1);
         assert!(said.contains(says) && said.contains("criterion answer_mass"), "{said}");
-        assert!(said.contains("choose by --criterion auroc"), "what to do: {said}");
+        assert!(said.contains("choose by --criterion qrhead"), "what to do: {said}");
     }
 }
 
@@ -107,7 +107,10 @@ fn labels_all_alike_tell_no_head_from_another() {
     // too few to hold some out
     home.write("few.json", &array(&questions(0, 3)));
     let said = home.fails(&["localize", "few.json", "--search", "--out", "study"], 1);
-    assert!(said.contains("3 questions have both relevant and other chunks, 7 are needed"), "{said}");
+    assert!(
+        said.contains("3 different questions have both relevant and other chunks, 7 are needed"),
+        "{said}"
+    );
     let said = home.fails(&["localize", "few.json", "--search", "--criterion", "answer_mass"], 1);
     assert!(said.contains("--search") && said.contains("leave --criterion answer_mass out"), "{said}");
 }
@@ -199,7 +202,7 @@ fn folders_that_hold_no_study_are_told() {
     home.said(&["localize", "data.json", "--out", "study", "--shard", "3/3"]);
     assert!(observations(&home.at("study")).is_empty());
     let said = home.fails(&["localize", "merge", "study", "--out", "merged"], 1);
-    assert!(said.contains("none of 0 inputs"), "{said}");
+    assert!(said.contains("no input (of 0)"), "{said}");
 }
 
 #[test]
