@@ -157,8 +157,7 @@ impl Picture for Bars {
             return scene;
         };
         axis::bottom(&mut scene, body, &range, &self.unit);
-        let middles = rows.draw(&mut scene, body);
-        for (row, y) in shown.iter().zip(middles) {
+        for (row, y) in shown.iter().zip(rows.middles(body)) {
             if let Shown::Bar(bar) = row {
                 let colour = if bar.is_main() { INK } else { MUTED };
                 scene.text_beside(&bar.words(), (body.x1 + 14.0, y), Look { colour, ..TICK });
@@ -170,6 +169,7 @@ impl Picture for Bars {
         if let Some((value, name)) = self.mark() {
             draw_mark(&mut scene, body, body.x(range.place(value)), name);
         }
+        rows.draw(&mut scene, body);
         scene
     }
 
@@ -329,6 +329,8 @@ mod tests {
         assert_eq!(svg.matches(&format!(">\n{method}\n<")).count(), 2, "below a name, and as one: {svg}");
         assert!(svg.contains(">\nqwen2.5-coder-0.5b-instruct@0123456789ab\n<"), "{svg}");
         assert!(svg.contains(">\nby AUROC, a row per method\n<"));
+        let below = svg.split("by AUROC, a row per method").nth(1).unwrap();
+        assert!(!below.contains("<rect"), "nothing is drawn over a heading: {below}");
     }
 
     #[test]

@@ -57,15 +57,23 @@ impl Rows {
         self.0.iter().map(Row::height).sum::<f64>().max(2.0 * ROW)
     }
 
-    /// Writes the names left of an area; gives the height at which each row's middle lies.
-    pub(super) fn draw(&self, scene: &mut Scene, area: Area) -> Vec<f64> {
+    /// The height at which each row's middle lies.
+    pub(super) fn middles(&self, area: Area) -> Vec<f64> {
         let mut top = area.y0;
         let mut middle = |row: &Row| {
-            let y = top + row.height() / 2.0;
             top += row.height();
+            top - row.height() / 2.0
+        };
+        self.0.iter().map(&mut middle).collect()
+    }
+
+    /// Writes the names left of an area, and headings over whatever is there.
+    pub(super) fn draw(&self, scene: &mut Scene, area: Area) {
+        for (row, y) in self.0.iter().zip(self.middles(area)) {
             match row {
                 Row::Heading(words) => {
-                    draw_heading(scene, words, (area.x0 - self.room(), y + 3.0), area.x1 - area.x0)
+                    let from = area.x0 - self.room();
+                    draw_heading(scene, words, (from, y + 3.0), area.x1 - from);
                 }
                 Row::Named { name, below, colour } => {
                     let x = area.x0 - GAP;
@@ -75,15 +83,13 @@ impl Rows {
                     scene.text_beside(below, (x, y + apart), TICK.at(Anchor::End));
                 }
             }
-            y
-        };
-        self.0.iter().map(&mut middle).collect()
+        }
     }
 }
 
-/// A heading over the lines of an axis, which do not go through it.
-fn draw_heading(scene: &mut Scene, words: &str, (x, y): (f64, f64), beyond: f64) {
-    let words = fit(words, (beyond + GAP) / NAME.em);
+/// A heading of at most so many pixels; no line goes through it.
+fn draw_heading(scene: &mut Scene, words: &str, (x, y): (f64, f64), most: f64) {
+    let words = fit(words, most / NAME.em);
     let under = Area {
         x0: x,
         y0: y - NAME.em * 0.7,

@@ -47,7 +47,7 @@ pub struct Stability {
 /// Pixels of the panel of means, of the space after it, and of the panel of frequencies.
 const MEANS: f64 = 350.0;
 const BETWEEN: f64 = 30.0;
-const FREQUENCIES: f64 = 220.0;
+const FREQUENCIES: f64 = 250.0;
 
 impl Stability {
     /// The heads shown, from the highest mean.
@@ -100,8 +100,8 @@ impl Picture for Stability {
         let frequencies = Area { x0: body.x1 - FREQUENCIES, ..body };
         axis::bottom(&mut scene, means, &range, &self.value_name);
         axis::bottom(&mut scene, frequencies, &Linear { low: 0.0, high: 100.0 }, &self.frequency_name());
-        let middles = rows.draw(&mut scene, body);
-        for ((rank, head), y) in shown.iter().enumerate().zip(middles) {
+        rows.draw(&mut scene, body);
+        for ((rank, head), y) in shown.iter().enumerate().zip(rows.middles(body)) {
             draw_head(&mut scene, head, y, rank < self.k, (means, frequencies, &range));
         }
         if self.k > 0 && self.k < shown.len() {
