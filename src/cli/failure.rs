@@ -50,13 +50,21 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> Option<Cow<'static, str>> 
     {
         return Some(with_model(found_with));
     }
-    if let Some(ServiceError::Unknown { field, name, .. }) = error.downcast_ref()
+    if let Some(ServiceError::Unknown { field, name, .. }) = of_service(error)
         && field == "head_set"
         && let Some(model) = model_of(name)
     {
         return Some(format!("head set {name} is for another model; {}", with_model(&model)).into());
     }
     plain_hint(error).map(Cow::Borrowed)
+}
+
+/// The service's error, also where loading passes it on.
+fn of_service<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a ServiceError> {
+    match error.downcast_ref() {
+        Some(ServeError::HeadSetName(inner)) => Some(inner),
+        _ => error.downcast_ref(),
+    }
 }
 
 fn with_model(model: &str) -> Cow<'static, str> {
@@ -81,7 +89,7 @@ fn plain_hint(error: &(dyn std::error::Error + 'static)) -> Option<&'static str>
             "leave --head-set out to use the model's own set; `qrae score` also takes heads by name, with --heads",
         );
     }
-    match error.downcast_ref::<ServiceError>()? {
+    match of_service(error)? {
         ServiceError::NoHeadSet { .. } => Some(
             "`qrae localize` finds heads; name its file with --head-set FILE (`qrae score` also takes --heads L16H7,L13H13)",
         ),
@@ -121,7 +129,10 @@ mod tests {
         assert!(told.contains("hint: --model smollm2-135m-instruct loads"), "{told}");
         let unknown = |name: &str| {
             let [field, known] = ["head_set", "none"].map(Into::into);
-            message(&anyhow::Error::new(ServiceError::Unknown { field, name: name.into(), known }))
+            let unknown = ServiceError::Unknown { field, name: name.into(), known };
+            message(
+                &anyhow::Error::new(ServeError::HeadSetName(unknown)).context("the head set cannot be used"),
+            )
         };
         let told = unknown("smollm2-135m-instruct");
         assert!(told.contains("is for another model; --model smollm2-135m-instruct"), "{told}");

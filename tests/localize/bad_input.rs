@@ -220,6 +220,6 @@ fn what_would_measure_on_its_own_choice_is_refused() {
     assert!(said.contains("--permutations") && said.contains("--head-set"), "{said}");
     // few calibration questions: the rows that need more are named, the others are there
     let (shown, _) = home.said(&["eval", "test.json", "--calibration", "study", "--out", "out"]);
-    assert!(shown.contains("no row \"search\": 2 questions have both"), "{shown}");
+    assert!(shown.contains("no row \"search\": 2 different questions have both"), "{shown}");
     assert_eq!(home.json("out/table.json")["left_out"].as_array().unwrap().len(), 2);
 }

@@ -117,7 +117,13 @@ fn statements(found: &Findings, flags: &str) -> Vec<String> {
     }
     match (&found.held_out, &found.auroc) {
         (Some(held_out), _) => {
-            let same = if found.unanimous { " (the same heads were chosen without them)" } else { "" };
+            let same = match found.unanimous {
+                true => " (the same heads were chosen without them)",
+                false if found.auroc == found.held_out => {
+                    " (not the same heads were chosen without them, but they rank alike)"
+                }
+                false => "",
+            };
             told.push(format!(
                 "AUROC on inputs that had no part in the choice: {}{same}",
                 percent(held_out)
@@ -218,6 +224,8 @@ mod tests {
         assert!(said.contains("qrae eval LABELLED --model m --head-set s/heads.toml"), "{said}");
         let same = Findings { unanimous: true, ..found(Criterion::QrHead) };
         assert!(told(&same).contains("70.0 (60.0 – 80.0) (the same heads"), "{}", told(&same));
+        let alike = Findings { held_out: at(0.8), unanimous: false, ..same };
+        assert!(told(&alike).contains("but they rank alike"), "{}", told(&alike));
     }
 
     #[test]
