@@ -29,24 +29,25 @@ use crate::{
 
 const MORE: &str = "\
 Rows:
-  NAME@HASH, METHOD          the head set at hand, by its method
-  paper: by answer mass      two heads, of those chosen by attention on the answer, as in the paper *
-  by QRHead's score          two heads, of those chosen by attention on relevant chunks *
-  search                     heads, their number and the method, all chosen by AUROC *
-  by AUROC, METHOD           heads chosen by AUROC for this one method; a row for each of the 24 methods *
-  random heads, METHOD       as many heads as the head set has, drawn 20 times: the mean, and from the 5th to the 95th percentile
-  QRHead                     the 16 heads with the best QRHead score, by that score (Zhang et al. 2025) *
-  in-context reranking (ICR) all heads, by attention less that of the N/A query (Chen et al. 2025)
-  BM25                       words that query and chunk share; no model
-  retrieval order            the chunks as they came
-  oracle: the labels         the best there can be
-Those with * choose heads on the questions of --calibration FOLDER, and are only there with it. Means over questions with 95 %
-intervals (bootstrap); ties keep the order of retrieval.
+  NAME@HASH, METHOD           the head set at hand, by its method
+  paper: by answer mass     * the two heads with most attention on the answer, as in the paper
+  by QRHead's score         * the two heads that QRHead would choose, by the paper's method
+  search                    * heads, their number and the method, all chosen by AUROC
+  by AUROC, METHOD          * heads chosen by AUROC for this method; a row for each of 24 methods
+  random heads, METHOD        as many as the head set has, drawn 20 times: the mean, and from the
+                              5th to the 95th percentile of the draws
+  QRHead                    * the 16 heads with the best QRHead score, by that score
+  in-context reranking (ICR)  all heads, by attention less that of the N/A query
+  BM25                        words that query and chunk share; no model
+  retrieval order             the chunks as they came
+  oracle: the labels          the best there can be
+Rows with * choose heads on the questions of --calibration FOLDER, and are only there with it.
+Means over questions with 95 % intervals (bootstrap); ties keep the order of retrieval.
 
 Examples:
-  qrae eval labelled.jsonl                                     the model's own head set
+  qrae eval labelled.jsonl                        with the model's own head set
   qrae localize train.json --search --out study/mine
-  qrae eval test.json --calibration study/mine --head-set study/mine/heads.toml --permutations 5 --out eval/mine";
+  qrae eval test.json --calibration study/mine --head-set study/mine/heads.toml --out eval/mine";
 
 /// Measure how well scores tell relevant chunks from others
 #[derive(Args, Debug)]

@@ -36,23 +36,24 @@ use crate::{
 };
 
 const MORE: &str = "\
-The study's folder (--out) keeps what was observed of each input, so an interrupted run goes on where it was, and other
-criteria and methods are tried in a second. It holds the head set (heads.toml), the heatmap and other pictures as SVG
-and PNG, heatmap.csv, and run.json with everything that was found.
+The study's folder (--out) keeps what was observed of each input, so an interrupted run goes on
+where it was, and other criteria and methods are tried in a second. It holds the head set
+(heads.toml), the heatmap and other pictures as SVG and PNG, heatmap.csv, and run.json with
+everything that was found.
 
-By AUROC, some questions are held out in turn: --search needs 7 labelled questions, --criterion auroc 7, or 5 with --k; dozens
-are better. --criterion qrhead takes any number.
+By AUROC, some questions are held out in turn: --search needs 7 labelled questions, --criterion
+auroc 7 too, or 5 with --k; dozens are better. --criterion qrhead takes any number.
 
 Examples:
-  qrae localize hotpot.json --search                         heads, method and number of heads by held-out AUROC: on small
-                                                             models the only way that found more than chance
-  qrae localize hotpotqa/hotpot_qa --search                  the same, the questions fetched from the hub
-  qrae localize hotpot.json                                  the paper's way: attention on the answer, two heads
-  qrae localize labelled.jsonl --criterion qrhead            with few questions
-  qrae localize labelled.jsonl --criterion auroc --statistic breadth --control null_query --read query_mean
-  qrae localize hotpot.json --shard 3/8 --out part-3         one job of eight
-  qrae localize merge part-1 part-2 … --out study --search   puts them together
-  qrae serve --head-set study/heads.toml                     uses what was found";
+  qrae localize hotpot.json --search                   heads, method and number of heads by AUROC;
+                                                       the paper's way may end at chance
+  qrae localize hotpotqa/hotpot_qa --search            the same, the questions fetched from the hub
+  qrae localize hotpot.json                            the paper's way: attention on the answer
+  qrae localize labelled.jsonl --criterion qrhead      with few questions
+  qrae localize labelled.jsonl --criterion auroc --control null_query --read query_mean
+  qrae localize hotpot.json --shard 3/8 --out part-3   one job of eight
+  qrae localize merge part-1 part-2 … --out study      puts them together
+  qrae serve --head-set study/heads.toml               uses what was found";
 
 /// Find the attention heads that a model is scored with
 ///

@@ -67,7 +67,11 @@ fn table(found: &Findings) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     let k = format!("in the top {} of resampled inputs", found.heads.len());
-    table.set_header(["", "head", pictures::value_name(found.criterion), "95 % interval", &k]);
+    let value = match found.criterion {
+        Criterion::QrHead => "QRHead's score, %",
+        Criterion::AnswerMass | Criterion::Auroc => pictures::value_name(found.criterion),
+    };
+    table.set_header(["", "head", value, "95 % interval", &k]);
     let decimals = if found.criterion == Criterion::Auroc { 1 } else { 2 };
     for spread in &found.best {
         let chosen = if found.heads.contains(&spread.head) { "✓" } else { "" };
