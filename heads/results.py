@@ -92,7 +92,7 @@ every number is of the second half, which had no part in choosing them. The row 
 half too. The method of the first row was settled with all questions ([TRIED.md](TRIED.md) tells how, and what the first half
 alone would have said), so only the rows "search", those with a fixed recipe, and the nested estimate are free of that. AUROC:
 50 is chance. R@3, nDCG@3, MRR as in the paper: per question, then averaged; ties keep the order of retrieval. Intervals are
-over questions (bootstrap), and with 30 of them wide: differences of a few points between rows are not to be trusted, see the
+over questions (bootstrap; those marked "of sets" are of random sets of heads), and with 30 of them wide: differences of a few points between rows are not to be trusted, see the
 paired comparison below each table.
 
 The method of the first row is {METHOD["read"]}/{METHOD["control"]}/{METHOD["statistic"]}. Chunk i with n_i of the |C| candidate tokens:

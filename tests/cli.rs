@@ -202,7 +202,7 @@ fn a_model_without_a_head_set_asks_for_heads() {
     let home = tempfile::tempdir().unwrap();
     let model = tiny_model(home.path()).to_string_lossy().into_owned();
     let said = failure(qrae(home.path()).args(["score", "--model", &model]), REQUEST, 1);
-    assert!(said.contains("hint: name heads with --heads"), "{said}");
+    assert!(said.contains("hint: `qrae localize` finds heads"), "{said}");
     assert!(said.contains("no default head set") && !said.contains("\"default\""), "{said}");
     let command = ["serve", "--port", "0", "--model", &model, "--head-set", "nobody"];
     let said = failure(qrae(home.path()).args(command), "", 1);

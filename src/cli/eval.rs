@@ -30,14 +30,26 @@ use crate::{
 };
 
 const MORE: &str = "\
-Rows: the head set at hand; heads chosen on the calibration questions by every criterion and for every method; random
-heads; QRHead's sixteen; in-context reranking over all heads; BM25; the order of retrieval; and the labels themselves.
-Means over questions with 95 % intervals (bootstrap). Ties keep the order of retrieval.
+Rows:
+  NAME@HASH, METHOD           the head set at hand, by its method
+  paper: by answer mass     * the two heads with most attention on the answer, as in the paper
+  by QRHead's score         * the two heads that QRHead would choose, by the paper's method
+  search                    * heads, their number and the method, all chosen by AUROC
+  by AUROC, METHOD          * heads chosen by AUROC for this method; a row for each of 24 methods
+  random heads, METHOD        as many as the head set has, drawn 20 times: the mean, and from the
+                              5th to the 95th percentile of the draws
+  QRHead                    * the 16 heads with the best QRHead score, by that score
+  in-context reranking (ICR)  all heads, by attention less that of the N/A query
+  BM25                        words that query and chunk share; no model
+  retrieval order             the chunks as they came
+  oracle: the labels          the best there can be
+Rows with * choose heads on the questions of --calibration FOLDER, and are only there with it.
+Means over questions with 95 % intervals (bootstrap); ties keep the order of retrieval.
 
 Examples:
-  qrae eval labelled.jsonl                                     the model's own head set
+  qrae eval labelled.jsonl                        with the model's own head set
   qrae localize train.json --search --out study/mine
-  qrae eval test.json --calibration study/mine --head-set study/mine/heads.toml --permutations 5 --out eval/mine";
+  qrae eval test.json --calibration study/mine --head-set study/mine/heads.toml --out eval/mine";
 
 /// Measure how well scores tell relevant chunks from others
 #[derive(Args, Debug)]

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{args::ModelArgs, resolve_model};
 use crate::{
     hub::{ModelFiles, Resolver},
     model::card::ModelCard,
-    service::{LoadOptions, ServedModel},
+    service::{LoadOptions, ServedModel, load::ServeError},
 };
 
 /// A model that is ready.
@@ -32,7 +31,12 @@ pub(super) fn load(args: &ModelArgs, options: &LoadOptions, progress: bool) -> a
     let spinner = if progress { spinner(&format!("loading {}", args.model)) } else { ProgressBar::hidden() };
     let model = ServedModel::load(&files, card.as_ref(), options);
     spinner.finish_and_clear();
-    let model = model.with_context(|| format!("the model {} cannot be used", args.model))?;
+    let model = model.map_err(|error| {
+        let head_set = matches!(error, ServeError::HeadSet(_) | ServeError::HeadSetName(_));
+        let what =
+            if head_set { "the head set cannot be used with {}" } else { "the model {} cannot be used" };
+        anyhow::Error::new(error).context(what.replace("{}", &args.model))
+    })?;
     Ok(Ready { model, card, files, took: begin.elapsed() })
 }
 

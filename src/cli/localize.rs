@@ -20,7 +20,7 @@ use clap::{Args, Subcommand};
 use super::{
     args::{EngineArgs, ModelArgs},
     load, questions,
-    terminal::{Screen, tell},
+    terminal::tell,
 };
 use crate::{
     eval::{
@@ -40,18 +40,24 @@ pub(super) use identity::identity;
 pub(super) use observe::observe;
 
 const MORE: &str = "\
-The study's folder (--out) keeps what was observed of each input, so an interrupted run goes on where it was, and other
-criteria and methods are tried in a second. It holds the head set (heads.toml), the heatmap and other pictures as SVG
-and PNG, heatmap.csv, and run.json with everything that was found.
+The study's folder (--out) keeps what was observed of each input, so an interrupted run goes on
+where it was, and other criteria and methods are tried in a second. It holds the head set
+(heads.toml), the heatmap and other pictures as SVG and PNG, heatmap.csv, and run.json with
+everything that was found.
+
+By AUROC, some questions are held out in turn: --search needs 7 labelled questions, --criterion
+auroc 7 too, or 5 with --k; dozens are better. --criterion qrhead takes any number.
 
 Examples:
-  qrae localize hotpot.json                                  the paper's way: attention on the answer, two heads
-  qrae localize hotpotqa/hotpot_qa                           the same, the questions fetched from the hub
-  qrae localize hotpot.json --search                         heads, method and number of heads by held-out AUROC
-  qrae localize labelled.jsonl --criterion auroc --statistic breadth --control null_query --read query_mean
-  qrae localize hotpot.json --shard 3/8 --out part-3         one job of eight
-  qrae localize merge part-1 part-2 … --out study --search   puts them together
-  qrae serve --head-set study/heads.toml                     uses what was found";
+  qrae localize hotpot.json --search                   heads, method and number of heads by AUROC;
+                                                       the paper's way may end at chance
+  qrae localize hotpotqa/hotpot_qa --search            the same, the questions fetched from the hub
+  qrae localize hotpot.json                            the paper's way: attention on the answer
+  qrae localize labelled.jsonl --criterion qrhead      with few questions
+  qrae localize labelled.jsonl --criterion auroc --control null_query --read query_mean
+  qrae localize hotpot.json --shard 3/8 --out part-3   one job of eight
+  qrae localize merge part-1 part-2 … --out study      puts them together
+  qrae serve --head-set study/heads.toml               uses what was found";
 
 /// Find the attention heads that a model is scored with
 ///
@@ -145,7 +151,7 @@ fn merge_folders(args: &MergeArgs) -> anyhow::Result<()> {
     let runs = folder.runs()?;
     let data: BTreeSet<&str> = runs.iter().map(|run| run.data.as_str()).collect();
     let data = data.into_iter().collect::<Vec<_>>().join(", ");
-    conclude(&folder, &folder.all()?, &args.choice, &data, begin)
+    conclude(&folder, &folder.all()?, &args.choice, &data, (begin, None))
 }
 
 /// The folder of a model where none was named. The name may come out of a file, and must not lead elsewhere.
@@ -184,7 +190,7 @@ fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
     if let Some(told) = nothing_left {
         anyhow::bail!(told);
     }
-    conclude(&folder, &folder.of(&inputs)?, &args.choice, &name, begin)
+    conclude(&folder, &folder.of(&inputs)?, &args.choice, &name, (begin, Some(&args.model.model)))
 }
 
 /// Says what a part of several has, and how the parts become a whole.
@@ -245,17 +251,18 @@ fn count_useless(all: &[Question], criterion: Criterion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Chooses heads from the records of `data`, writes what was found into the folder, and shows it.
+/// Chooses heads from the records of `data`, writes what was found into the folder, and shows it. `model` is the model as it
+/// was named.
 fn conclude(
     folder: &Folder,
     records: &[Record],
     choice: &ChoiceArgs,
     data: &str,
-    begin: Instant,
+    (begin, model): (Instant, Option<&str>),
 ) -> anyhow::Result<()> {
     let found = find(records, folder.identity().n_heads, &choice.options()?)?;
     files::write(folder, &found, data, choice.seed)?;
-    show::print(&found, folder, begin.elapsed(), Screen::stdout())
+    show::print(&found, folder, begin.elapsed(), model)
 }
 
 #[cfg(test)]

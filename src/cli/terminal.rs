@@ -136,6 +136,21 @@ pub(super) fn harmless(text: &str) -> Cow<'_, str> {
     if text.contains(commands) { text.replace(commands, "\u{fffd}").into() } else { text.into() }
 }
 
+/// `1 input`, `1,234 inputs`: a number with what it counts, in its plural by an s unless it is 1.
+pub(super) fn count(n: usize, what: &str) -> String {
+    format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" })
+}
+
+/// `text` as a shell takes it: as it is where it is plain, else quoted. What would command a terminal is made visible.
+pub(super) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:@+=,%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", harmless(text).replace('\'', "'\\''"))
+    }
+}
+
 /// `1,234` for 1234.
 pub(super) fn thousands(n: usize) -> String {
     let digits = n.to_string();
@@ -191,6 +206,19 @@ mod tests {
             "a\u{fffd}[31m\u{fffd}\u{fffd}\u{fffd}b\u{fffd}"
         );
         assert!(matches!(harmless("é語 👩"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn one_is_not_many_and_commands_can_be_pasted() {
+        assert_eq!(
+            [0, 1, 2, 1500].map(|n| count(n, "input")),
+            ["0 inputs", "1 input", "2 inputs", "1,500 inputs"]
+        );
+        for plain in ["study/qwen2.5", "a:b@c", "日本"] {
+            assert_eq!(quoted(plain), plain);
+        }
+        assert_eq!([quoted("a b"), quoted("it's"), quoted("")], ["'a b'", "'it'\\''s'", "''"]);
+        assert!(!quoted("\u{1b}[31m").contains('\u{1b}'));
     }
 
     #[test]

@@ -151,6 +151,15 @@ pub fn hoeffding(n_heads: usize, delta: f64, n: usize) -> f64 {
     ((2.0 * n_heads as f64 / delta).ln() / (2.0 * n as f64)).sqrt()
 }
 
+/// Fewest inputs for which [`hoeffding`]'s ε is below half of `gap`, so that a gap of this size between the last head
+/// chosen and the next is beyond doubt: `floor(2 · ln(2 · n_heads / δ) / gap²) + 1`. `None` for a gap that is not above 0,
+/// or so small that no such number can be written.
+#[must_use]
+pub fn hoeffding_inputs(n_heads: usize, delta: f64, gap: f64) -> Option<usize> {
+    let inputs = (2.0 * (2.0 * n_heads as f64 / delta).ln() / (gap * gap)).floor() + 1.0;
+    (gap > 0.0 && inputs < 1e15).then_some(inputs as usize)
+}
+
 /// Heads by value, highest first, ties by index.
 fn best_first(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -302,5 +311,14 @@ mod tests {
         assert_eq!(spearman(&[0.1, 0.1], &[0.1, 0.2]), None);
         // ranks (1.5, 1.5, 0) against (2, 1, 0): covariance 1.5 over the root of 1.5 · 2
         assert!((spearman(&[0.1, 0.1, 0.2], &[0.1, 0.2, 0.3]).unwrap() - 1.5 / 3_f64.sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn so_many_inputs_prove_a_gap_and_one_less_does_not() {
+        for (n_heads, gap) in [(270, 0.1), (12, 0.25), (1000, 0.011)] {
+            let n = hoeffding_inputs(n_heads, 0.05, gap).unwrap();
+            assert!(2.0 * hoeffding(n_heads, 0.05, n) < gap && 2.0 * hoeffding(n_heads, 0.05, n - 1) >= gap);
+        }
+        assert_eq!([0.0, -0.1, 1e-200, f64::NAN].map(|gap| hoeffding_inputs(12, 0.05, gap)), [None; 4]);
     }
 }

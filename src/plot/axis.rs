@@ -1,7 +1,7 @@
 //! Axes: which numbers they run through, where their ticks are, and how they are drawn.
 
 use super::{
-    font::{fit, width},
+    font::{fit, widest, width},
     scene::{Anchor, Area, NAME, Scene, TICK},
     words::finite,
 };
@@ -131,11 +131,22 @@ pub(super) fn bottom(scene: &mut Scene, area: Area, linear: &Linear, name: &str)
     for tick in level_ticks(linear, area.width()) {
         let x = area.x(tick.place);
         scene.grid((x, area.y0), (x, area.y1));
-        scene.rule((x, area.y1), (x, area.y1 + 4.0));
-        scene.text(&tick.label, (x, area.y1 + 16.0), TICK.at(Anchor::Middle));
+        tick_below(scene, (x, area.y1), &tick.label);
     }
     scene.rule((area.x0, area.y1), (area.x1, area.y1));
     bottom_name(scene, area, name);
+}
+
+/// A number below a level axis, with its tick.
+pub(super) fn tick_below(scene: &mut Scene, (x, y): (f64, f64), label: &str) {
+    scene.rule((x, y), (x, y + 4.0));
+    scene.text(label, (x, y + 16.0), TICK.at(Anchor::Middle));
+}
+
+/// A number left of an upright axis, with its tick.
+pub(super) fn tick_left(scene: &mut Scene, (x, y): (f64, f64), label: &str) {
+    scene.rule((x - 4.0, y), (x, y));
+    scene.text_beside(label, (x - TICK_GAP, y), TICK.at(Anchor::End));
 }
 
 /// Writes the name of a level axis.
@@ -150,8 +161,7 @@ fn upright_ticks(linear: &Linear, pixels: f64) -> Vec<Tick> {
 
 /// Room left of an area of so many pixels for an upright axis with its name.
 pub(super) fn left_room(linear: &Linear, pixels: f64) -> f64 {
-    let widest = upright_ticks(linear, pixels).iter().map(|t| width(&t.label)).fold(0.0, f64::max);
-    widest * TICK.em + TICK_GAP + NAME_ROOM
+    widest(upright_ticks(linear, pixels).iter().map(|t| &t.label), TICK.em) + TICK_GAP + NAME_ROOM
 }
 
 /// Draws an upright axis left of an area, with lines through it, and its name.
@@ -159,8 +169,7 @@ pub(super) fn left(scene: &mut Scene, area: Area, linear: &Linear, name: &str) {
     for tick in upright_ticks(linear, area.height()) {
         let y = area.y(tick.place);
         scene.grid((area.x0, y), (area.x1, y));
-        scene.rule((area.x0 - 4.0, y), (area.x0, y));
-        scene.text_beside(&tick.label, (area.x0 - TICK_GAP, y), TICK.at(Anchor::End));
+        tick_left(scene, (area.x0, y), &tick.label);
     }
     scene.rule((area.x0, area.y0), (area.x0, area.y1));
     let room = left_room(linear, area.height());

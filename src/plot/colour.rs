@@ -73,6 +73,20 @@ pub(super) const PLAIN: Colour = Colour::new(158, 176, 196);
 /// Bars that are.
 pub(super) const STRONG: Colour = Colour::new(0, 96, 160);
 
+/// Bars and intervals of another kind than the others.
+pub(super) const ODD: Colour = Colour::new(222, 222, 222);
+
+/// On dark screens: what paper, text, lines and strong bars turn into.
+pub(super) const DARK: [(Colour, Colour); 7] = [
+    (WHITE, Colour::new(21, 24, 28)),
+    (INK, Colour::new(232, 232, 232)),
+    (MUTED, Colour::new(168, 173, 179)),
+    (AXIS, Colour::new(138, 144, 151)),
+    (GRID, Colour::new(46, 51, 56)),
+    (STRONG, Colour::new(77, 163, 224)),
+    (ODD, Colour::new(62, 66, 72)),
+];
+
 /// Colours of groups, apart for the colour-blind too (the set of Okabe and Ito, 2008, yellow left out: faint on white).
 pub(super) const GROUPS: [Colour; 6] = [
     Colour::new(0, 114, 178),

@@ -11,17 +11,26 @@ use super::{
 };
 
 /// Scores of a few groups, such as relevant chunks and others, as histograms over the same bins. Each group's bars sum to 1,
-/// so that a small group is seen beside a large one. Medians are marked.
+/// so that a small group is seen beside a large one; where a group has fewer than 30 scores, all are shown as dots, each
+/// group in its own strip. Medians are marked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distributions {
     /// Words above; may be empty.
     pub title: String,
+    /// What is shown, more exactly; may be empty.
+    pub subtitle: String,
     /// What the scores are, with their unit.
     pub score_name: String,
     /// Name and scores of each group; scores that are not finite are counted in words only.
     pub groups: Vec<(String, Vec<f64>)>,
 }
 
+/// Fewest scores of every group that a histogram is drawn of, and the most that are drawn as dots.
+const ENOUGH: usize = 30;
+const MOST_DOTS: usize = 300;
+/// Height of a group's strip of dots, and the room one dot takes.
+const STRIP: f64 = 90.0;
+const DOT: f64 = 7.0;
 /// Pixels of the data.
 const BODY: (f64, f64) = (520.0, 300.0);
 const MOST_BINS: usize = 60;
@@ -62,8 +71,23 @@ impl Distributions {
         Some((range, self.groups.iter().take(MOST_GROUPS).enumerate().map(group).collect()))
     }
 
-    /// Says which groups are left out.
+    /// Whether there are so few scores that each is shown.
+    fn are_few(scores: &[Vec<f64>]) -> bool {
+        let least = scores.iter().map(Vec::len).filter(|n| *n > 0).min().unwrap_or(0);
+        least < ENOUGH && scores.iter().map(Vec::len).sum::<usize>() <= MOST_DOTS
+    }
+
+    /// Says what the marks are, and which groups are left out.
     fn caption(&self) -> String {
+        let left_out = self.left_out();
+        if self.finite_scores().iter().all(Vec::is_empty) {
+            left_out
+        } else {
+            format!("Dashed lines with a wedge: medians. {left_out}").trim_end().to_owned()
+        }
+    }
+
+    fn left_out(&self) -> String {
         let names: Vec<&str> = self.groups.iter().skip(MOST_GROUPS).map(|(name, _)| name.as_str()).collect();
         if names.is_empty() { String::new() } else { format!("Not shown: {}.", names.join(", ")) }
     }
@@ -104,15 +128,21 @@ fn shares(scores: &[f64], range: &Linear, n_bins: usize) -> Vec<f64> {
 
 impl Picture for Distributions {
     fn scene(&self) -> Scene {
+        let scores = self.finite_scores();
+        if Self::are_few(&scores)
+            && let Some((range, groups)) = self.binned(MOST_BINS)
+        {
+            return self.dots(&range, &groups, &scores);
+        }
         let binned = self.binned(MOST_BINS);
         let groups = binned.as_ref().map_or(&[][..], |(_, groups)| groups);
-        let key = |g: &Group| Key { name: g.words.clone(), mark: Mark::Square, colour: g.colour };
         let highest = groups.iter().flat_map(|g| g.shares.iter().copied()).fold(0.0, f64::max);
         let upright = Linear { low: 0.0, high: if highest > 0.0 { highest * 1.06 } else { 1.0 } };
         let page = Page {
             title: &self.title,
+            subtitle: &self.subtitle,
             caption: &self.caption(),
-            keys: &groups.iter().map(key).collect::<Vec<_>>(),
+            keys: &keys(groups),
             body: BODY,
             margins: [axis::left_room(&upright, BODY.1), 20.0, 4.0, BELOW],
         };
@@ -133,6 +163,7 @@ impl Picture for Distributions {
     fn terminal(&self, width: usize, colour: bool) -> String {
         let mut lines = Lines::new(width, colour);
         lines.title(&self.title);
+        lines.paragraph(&self.subtitle, DIM);
         match self.binned(width) {
             Some((range, groups)) => {
                 let n_bins = groups.first().map_or(1, |g| g.shares.len());
@@ -144,8 +175,57 @@ impl Picture for Distributions {
             }
             None => lines.row("no data", DIM),
         }
-        lines.paragraph(&self.caption(), DIM);
+        lines.paragraph(&self.left_out(), DIM);
         lines.finish()
+    }
+}
+
+/// Few scores.
+impl Distributions {
+    /// Each group's scores as dots in a strip of its own.
+    fn dots(&self, range: &Linear, groups: &[Group], scores: &[Vec<f64>]) -> Scene {
+        let page = Page {
+            title: &self.title,
+            subtitle: &self.subtitle,
+            caption: &self.caption(),
+            keys: &keys(groups),
+            body: (BODY.0, STRIP * groups.len() as f64),
+            margins: [20.0, 20.0, 4.0, BELOW],
+        };
+        let (mut scene, body) = page.lay();
+        axis::bottom(&mut scene, body, range, &self.score_name);
+        for (i, (group, scores)) in groups.iter().zip(scores).enumerate() {
+            let y0 = body.y0 + STRIP * i as f64;
+            let strip = Area { y0, y1: y0 + STRIP, ..body };
+            draw_dots(&mut scene, strip, range, group.colour, scores);
+            draw_median(&mut scene, strip, range, group);
+        }
+        scene
+    }
+}
+
+fn keys(groups: &[Group]) -> Vec<Key> {
+    let key = |g: &Group| Key { name: g.words.clone(), mark: Mark::Square, colour: g.colour };
+    groups.iter().map(key).collect()
+}
+
+/// Dots at their scores; those that would lie on each other are stacked from the strip's middle up and down in turn.
+fn draw_dots(scene: &mut Scene, strip: Area, range: &Linear, colour: Colour, scores: &[f64]) {
+    let columns = (strip.width() / DOT) as usize;
+    let mut stacks = vec![Vec::new(); columns];
+    let mut sorted = scores.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    for score in sorted {
+        stacks[terminal::column(range.place(score), columns)].push(score);
+    }
+    let highest = stacks.iter().map(Vec::len).max().unwrap_or(0).max(1) as f64;
+    let step = DOT.min((STRIP - 2.0 * DOT) / highest);
+    for stack in &stacks {
+        for (i, score) in stack.iter().enumerate() {
+            let side = if i % 2 == 0 { 0.5 } else { -0.5 };
+            let y = strip.y(0.5) + side * step * (i + 1 - i % 2) as f64 - step * 0.5;
+            scene.dot((strip.x(range.place(*score)), y), DOT * 0.45, colour.faded(0.75));
+        }
     }
 }
 
@@ -219,10 +299,12 @@ fn write_axis(lines: &mut Lines, range: &Linear, width: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::scene::Shape;
 
     fn two(relevant: Vec<f64>, others: Vec<f64>) -> Distributions {
         Distributions {
             title: "T".into(),
+            subtitle: String::new(),
             score_name: "score".into(),
             groups: vec![("relevant".into(), relevant), ("others".into(), others)],
         }
@@ -268,5 +350,33 @@ mod tests {
         let text = two(vec![0.0, 0.0, 0.0, 1.0], vec![1.0]).terminal(2, false);
         let rows: Vec<&str> = text.lines().collect();
         assert!(rows.windows(4).any(|r| r == ["", "█", "█", "██"]), "{text}");
+    }
+
+    /// Centres of the dots.
+    fn dots(picture: &Distributions) -> Vec<(f64, f64)> {
+        let shapes = picture.scene().shapes.into_iter();
+        let centre = |s| if let Shape::Dot { centre, .. } = s { Some(centre) } else { None };
+        shapes.filter_map(centre).collect()
+    }
+
+    #[test]
+    fn few_scores_are_dots_and_none_hides_another() {
+        let picture = two(vec![0.5; 9], (0..40).map(|i| f64::from(i % 5)).collect());
+        let mut drawn = dots(&picture);
+        assert_eq!(drawn.len(), 49, "every score is there");
+        drawn.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        let apart = |pair: &[(f64, f64)]| (pair[1].0 - pair[0].0).hypot(pair[1].1 - pair[0].1) > DOT * 0.8;
+        assert!(drawn.windows(2).all(apart), "{drawn:?}");
+        let many = |n: i32| (0..n).map(f64::from).collect::<Vec<f64>>();
+        assert!(dots(&two(many(30), many(30))).is_empty(), "a histogram");
+        assert_eq!(dots(&two(many(30), vec![])).len(), 0, "an empty group is no small one");
+        assert!(dots(&two(many(9), many(292))).is_empty(), "too many for dots");
+    }
+
+    #[test]
+    fn dashed_lines_are_explained() {
+        assert!(two(vec![0.1; 50], vec![0.2; 50]).svg().contains("medians"));
+        assert!(two(vec![0.1; 5], vec![]).svg().contains("medians"));
+        assert!(!two(vec![], vec![]).svg().contains("medians"));
     }
 }

@@ -9,7 +9,7 @@ use plotters_svg::SVGBackend;
 
 use super::{
     PNG_SCALE, PlotError,
-    colour::Colour,
+    colour::{Colour, DARK},
     font,
     scene::{Anchor, Look, Scene, Shape},
 };
@@ -146,7 +146,19 @@ pub(super) fn svg(scene: &Scene) -> String {
     drop(backend);
     // shown at its size in pixels; the view box keeps the finer units
     let finer = format!("width=\"{wide}\" height=\"{high}\"");
-    text.replacen(&finer, &format!("width=\"{width}\" height=\"{height}\""), 1)
+    let text = text.replacen(&finer, &format!("width=\"{width}\" height=\"{height}\""), 1);
+    text.replacen('>', &format!(">\n{}", dark_style()), 1)
+}
+
+/// For dark screens: the colours of paper, ink and lines become their dark counterparts.
+fn dark_style() -> String {
+    let hex = |c: Colour| format!("#{:02X}{:02X}{:02X}", c.rgb[0], c.rgb[1], c.rgb[2]);
+    let rule = |(light, dark): &(Colour, Colour)| {
+        let (light, dark) = (hex(*light), hex(*dark));
+        format!("[fill=\"{light}\"]{{fill:{dark}}}[stroke=\"{light}\"]{{stroke:{dark}}}")
+    };
+    let rules: String = DARK.iter().map(rule).collect();
+    format!("<style>@media (prefers-color-scheme:dark){{{rules}}}</style>")
 }
 
 /// The scene as the bytes of a PNG file, 192 pixels to the inch.
@@ -217,6 +229,10 @@ mod tests {
         let mut scene = Scene::new(40.0, 20.0);
         scene.rect(Area { x0: 10.0, y0: 5.0, x1: 20.0, y1: 15.0 }, CHOSEN);
         let svg = svg(&scene);
+        assert!(
+            svg.contains("[fill=\"#FFFFFF\"]{fill:#15181C}") && svg.contains(" fill=\"#FFFFFF\""),
+            "{svg}"
+        );
         assert!(svg.starts_with("<svg width=\"40\" height=\"20\" viewBox=\"0 0 400 200\""), "{svg}");
         assert!(
             svg.contains("x=\"100\" y=\"50\" width=\"100\" height=\"100\" opacity=\"1\" fill=\"#E6283C\""),

@@ -56,6 +56,11 @@ pub(super) fn width(text: &str) -> f64 {
     drawn_width(text) * WIDER
 }
 
+/// Room for the widest of some texts, at so many pixels to the em.
+pub(super) fn widest(texts: impl IntoIterator<Item = impl AsRef<str>>, em: f64) -> f64 {
+    texts.into_iter().map(|text| width(text.as_ref()) * em).fold(0.0, f64::max)
+}
+
 /// Calls `draw` with each pixel of the text and its coverage (0 to 1). Pixels are counted from the start of the text and
 /// from its baseline, downward; `em` is in pixels.
 pub(super) fn pixels<E>(

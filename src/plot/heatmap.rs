@@ -19,8 +19,12 @@ use crate::ids::HeadRef;
 pub struct Heatmap {
     /// Words above; may be empty.
     pub title: String,
+    /// What is shown, more exactly; may be empty.
+    pub subtitle: String,
     /// What the values are, with their unit.
     pub value_name: String,
+    /// Where the values have a floor that means something.
+    pub chance: Option<Chance>,
     /// [layers, heads], row by row. A last row that is short and values that are not finite are shown as cells without data.
     pub values: Vec<f64>,
     /// Query heads in a layer.
@@ -28,6 +32,15 @@ pub struct Heatmap {
     /// Heads to outline and name (the chosen ones; the first 96 from the top are named). The caption names those that are
     /// not in the map.
     pub marked: Vec<HeadRef>,
+}
+
+/// What a head reaches by chance, and the most there is, such as 50 and 100 for percent of AUROC.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chance {
+    /// Marked on the scale of the picture; the lowest shade in a terminal.
+    pub value: f64,
+    /// The highest shade in a terminal.
+    pub best: f64,
 }
 
 /// Pixels a map aims at, across and up, and those it never exceeds.
@@ -70,10 +83,25 @@ impl Heatmap {
         usize::from(head.layer) < self.n_layers() && usize::from(head.head) < self.n_heads
     }
 
-    /// The scale of colours; `None` without a cell that has a value.
+    /// The scale of colours; `None` without a cell that has a value. What chance reaches is on it.
     fn range(&self) -> Option<Linear> {
         let cells = if self.n_heads == 0 { &[][..] } else { &self.values };
-        Linear::over(cells.iter().copied()).map(Linear::with_near_zero)
+        let own = Linear::over(cells.iter().copied())?;
+        match self.chance_value() {
+            Some(chance) => Linear::over([own.low, own.high, chance]),
+            None => Some(own.with_near_zero()),
+        }
+    }
+
+    fn chance_value(&self) -> Option<f64> {
+        self.chance.and_then(|chance| finite(chance.value))
+    }
+
+    /// The scale of shades in a terminal: a few steps, so from chance to the best where that is known.
+    fn shades(&self) -> Option<Linear> {
+        let range = self.range()?;
+        let fixed = self.chance.and_then(|c| Linear::over([c.value, c.best]));
+        Some(fixed.unwrap_or(range))
     }
 
     /// Marked heads in the map, each once, from the top layer down, and those outside.
@@ -93,6 +121,9 @@ impl Heatmap {
             known.first().filter(|first| known.len() > 1 && known.iter().all(|v| v == *first))
         {
             notes.push(format!("All values are {}.", number(*first)));
+        }
+        if let Some(chance) = self.chance_value().filter(|_| !known.is_empty()) {
+            notes.push(format!("Chance: {}.", number(chance)));
         }
         if !known.is_empty() && known.len() < cells {
             notes.push(format!("Grey: {} of {cells} heads have no value.", cells - known.len()));
@@ -127,6 +158,7 @@ impl Picture for Heatmap {
         let notes = self.notes(inside.len(), &outside);
         let page = Page {
             title: &self.title,
+            subtitle: &self.subtitle,
             caption: &notes,
             keys: &[],
             body: (size.0.max(NARROWEST), height),
@@ -145,14 +177,18 @@ impl Picture for Heatmap {
         let x0 = body.x1 + names.width + 14.0;
         let bar = Area { x0, x1: x0 + BAR_WIDTH, ..body };
         draw_bar(&mut scene, bar, &range, &self.value_name);
+        if let Some(chance) = self.chance_value() {
+            draw_chance(&mut scene, bar, bar.y(range.place(chance)));
+        }
         scene
     }
 
     fn terminal(&self, width: usize, colour: bool) -> String {
         let mut lines = Lines::new(width, colour);
         lines.title(&self.title);
+        lines.paragraph(&self.subtitle, DIM);
         let (inside, outside) = self.marked();
-        match self.range() {
+        match self.shades() {
             Some(range) => {
                 self.write_map(&mut lines, &range, &inside);
                 let chosen = inside.iter().map(|h| {
@@ -192,16 +228,10 @@ impl Heatmap {
 
     fn draw_axes(&self, scene: &mut Scene, map: Area, cell: (f64, f64)) {
         for head in thinned(self.n_heads, cell.0, 22.0) {
-            let x = map.x0 + cell.0 * (head as f64 + 0.5);
-            scene.rule((x, map.y1), (x, map.y1 + 3.5));
-            let look = TICK.at(Anchor::Middle);
-            scene.text(&head.to_string(), (x, map.y1 + 16.0), look);
+            axis::tick_below(scene, (map.x0 + cell.0 * (head as f64 + 0.5), map.y1), &head.to_string());
         }
         for layer in thinned(self.n_layers(), cell.1, 15.0) {
-            let y = map.y1 - cell.1 * (layer as f64 + 0.5);
-            scene.rule((map.x0 - 3.5, y), (map.x0, y));
-            let look = TICK.at(Anchor::End);
-            scene.text_beside(&layer.to_string(), (map.x0 - 7.0, y), look);
+            axis::tick_left(scene, (map.x0, map.y1 - cell.1 * (layer as f64 + 0.5)), &layer.to_string());
         }
         axis::bottom_name(scene, map, "head");
         axis::left_name(scene, map, 48.0, "layer");
@@ -243,10 +273,9 @@ impl Names {
             value: map.value_of(*h).map_or("no value".to_owned(), |v| as_exact(v, highest)),
         };
         let names: Vec<Name> = marked.iter().map(name).collect();
-        let widest = |text: fn(&Name) -> &str, look: Look| {
-            names.iter().map(|n| font::width(text(n)) * look.em).fold(0.0, f64::max)
-        };
-        let column = widest(|n| &n.head, NAME) + widest(|n| &n.value, TICK) + 14.0;
+        let column = font::widest(names.iter().map(|n| &n.head), NAME.em)
+            + font::widest(names.iter().map(|n| &n.value), TICK.em)
+            + 14.0;
         let rows = ((height / LABEL_LINE) as usize).max(1);
         let mut columns: Vec<Vec<Name>> = Vec::new();
         for (i, name) in names.into_iter().enumerate() {
@@ -307,6 +336,13 @@ fn draw_bar(scene: &mut Scene, bar: Area, range: &Linear, name: &str) {
     }
     scene.frame(bar, 0.8, AXIS);
     axis::right(scene, bar, range, name);
+}
+
+/// A line across the scale, with a wedge that points at it.
+fn draw_chance(scene: &mut Scene, bar: Area, y: f64) {
+    scene.line((bar.x0, y), (bar.x1, y), 3.0, WHITE);
+    scene.line((bar.x0, y), (bar.x1, y), 1.4, INK);
+    scene.polygon(vec![(bar.x0 - 8.0, y - 4.0), (bar.x0 - 8.0, y + 4.0), (bar.x0 - 1.0, y)], INK);
 }
 
 /// In the terminal.
@@ -370,7 +406,8 @@ fn write_cell(lines: &mut Lines, share: Option<f64>, marked: bool, wide: usize) 
     let shade = share.map_or("·", |s| SHADES[(s * 5.0).min(4.0) as usize]);
     match (marked, lines.colour()) {
         (true, true) => lines.put(if wide == 2 { "◆ " } else { "◆" }, on(colour)),
-        (true, false) => lines.put(&"◆".repeat(wide), BOLD),
+        (true, false) if wide == 2 => lines.put(&format!("◆{shade}"), BOLD),
+        (true, false) => lines.put("◆", BOLD),
         (false, true) => lines.put(&(if share.is_some() { " " } else { "·" }).repeat(wide), on(colour)),
         (false, false) => lines.put(&shade.repeat(wide), PLAIN),
     }
@@ -387,7 +424,8 @@ mod tests {
 
     fn map(n_layers: usize, n_heads: usize, marked: Vec<HeadRef>) -> Heatmap {
         let values = (0..n_layers * n_heads).map(|i| (i * 37 % 101) as f64 / 100.0).collect();
-        Heatmap { title: "A title".into(), value_name: "mass".into(), values, n_heads, marked }
+        let [title, value_name] = ["A title", "mass"].map(Into::into);
+        Heatmap { title, subtitle: String::new(), value_name, chance: None, values, n_heads, marked }
     }
 
     /// Areas as large as a cell, or a little larger.
@@ -460,9 +498,9 @@ mod tests {
     fn in_the_terminal_layers_go_upward_and_marks_are_seen() {
         let values = vec![0.0, 0.1, 1.0, f64::NAN, 0.55, 0.0];
         let marked = vec![head(1, 0)];
-        let map = Heatmap { title: "T".into(), value_name: "mass".into(), values, n_heads: 2, marked };
+        let map = Heatmap { title: "T".into(), values, n_heads: 2, marked, ..map(1, 1, vec![]) };
         let shown = map.terminal(40, false);
-        assert!(shown.starts_with("T\n  0\n2 ▒▒\n1 ◆◆··\n0\n"), "{shown}");
+        assert!(shown.starts_with("T\n  0\n2 ▒▒\n1 ◆█··\n0\n"), "{shown}");
         assert!(shown.contains("◆ chosen: L1H0 1.00"), "{shown}");
         let coloured = map.terminal(40, true);
         assert!(coloured.contains(&format!("48;5;{}m◆ ", heat_terminal(1.0))), "{coloured:?}");
@@ -479,5 +517,21 @@ mod tests {
         let row = shown.lines().find(|l| l.starts_with("0 ")).unwrap();
         assert_eq!(row.chars().count(), 2 + 32, "{row:?}");
         assert!(row.ends_with('◆'));
+    }
+
+    #[test]
+    fn chance_is_on_the_scale_and_the_lowest_shade_in_a_terminal() {
+        let mut map = map(1, 4, vec![]);
+        map.values = vec![30.0, 50.0, 75.0, 80.0];
+        map.chance = Some(Chance { value: 50.0, best: 100.0 });
+        assert_eq!(map.range(), Some(Linear { low: 30.0, high: 80.0 }));
+        assert!(map.svg().contains("Chance: 50.0."));
+        let shown = map.terminal(40, false);
+        assert!(shown.contains("0     ▒▒▓▓\n"), "below chance is as dark as chance: {shown}");
+        assert!(shown.contains("50.0 ") && shown.contains(" 100"), "{shown}");
+        map.values = vec![60.0, 62.0, 64.0, 70.0];
+        assert_eq!(map.range(), Some(Linear { low: 50.0, high: 70.0 }));
+        map.values.clear();
+        assert!(map.svg().contains("no data") && !map.svg().contains("Chance"));
     }
 }

@@ -14,6 +14,7 @@ mod draw;
 mod font;
 mod heatmap;
 mod page;
+mod rows;
 mod scatter;
 mod scene;
 mod stability;
@@ -23,9 +24,9 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-pub use bars::{Bar, Bars};
+pub use bars::{Bar, BarGroup, BarKind, Bars};
 pub use distributions::Distributions;
-pub use heatmap::Heatmap;
+pub use heatmap::{Chance, Heatmap};
 pub use scatter::Scatter;
 pub use scene::Scene;
 pub use stability::{HeadSpread, Stability};
@@ -64,7 +65,7 @@ pub trait Picture {
     /// for files, pipes and `NO_COLOR`. Characters of titles and names that would command a terminal are replaced.
     fn terminal(&self, width: usize, colour: bool) -> String;
 
-    /// The picture as a whole SVG document on white, with text as text.
+    /// The picture as a whole SVG document, with text as text: on white, or on black where the reader's screen is dark.
     fn svg(&self) -> String {
         draw::svg(&self.scene())
     }

@@ -1,4 +1,4 @@
-//! What all pictures have around their data: a title, keys to colours, a caption; and what they show without data.
+//! What all pictures have around their data: a title, words below it, keys to colours, a caption; and what they show without data.
 
 use super::{
     colour::{Colour, MUTED},
@@ -13,7 +13,7 @@ const NARROWEST: f64 = 400.0;
 const TITLE_LINE: f64 = 20.0;
 const KEY_LINE: f64 = 19.0;
 const CAPTION_LINE: f64 = 16.0;
-/// Most lines of a title and of a caption.
+/// Most lines of a title, and of the words below it and of a caption.
 const MOST_LINES: (usize, usize) = (2, 6);
 /// Most keys; more groups than these are not told apart by eye.
 const MOST_KEYS: usize = 24;
@@ -60,6 +60,8 @@ pub(super) struct Key {
 /// A page to lay out around an area of data.
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
+    /// What is shown, more exactly; empty for none.
+    pub(super) subtitle: &'a str,
     /// Sentences below; empty for none.
     pub(super) caption: &'a str,
     pub(super) keys: &'a [Key],
@@ -77,10 +79,13 @@ impl Page<'_> {
         let inner = (left + body.0 + right).max(NARROWEST - 2.0 * PAD);
         let spare = ((inner - left - body.0 - right) / 2.0).floor();
         let title = wrap(self.title, inner / TITLE.em, MOST_LINES.0);
+        let subtitle = wrap(self.subtitle, inner / CAPTION.em, MOST_LINES.1);
         let caption = wrap(self.caption, inner / CAPTION.em, MOST_LINES.1);
         let keys = key_places(self.keys, inner);
         let key_lines = keys.last().map_or(0, |k| k.line + 1);
-        let over = title.len() as f64 * TITLE_LINE + key_lines as f64 * KEY_LINE;
+        let headed = title.len() as f64 * TITLE_LINE + subtitle.len() as f64 * CAPTION_LINE;
+        let keys_gap = if key_lines > 0 && !subtitle.is_empty() { 4.0 } else { 0.0 };
+        let over = headed + keys_gap + key_lines as f64 * KEY_LINE;
         let gap = if over > 0.0 { 10.0 } else { 0.0 };
         let top = PAD + over + gap + above;
         let under = top + body.1 + below;
@@ -90,7 +95,11 @@ impl Page<'_> {
         for (line, text) in title.iter().enumerate() {
             scene.text(text, (PAD, PAD + 13.0 + line as f64 * TITLE_LINE), TITLE);
         }
-        let keys_top = PAD + title.len() as f64 * TITLE_LINE + 11.0;
+        for (line, text) in subtitle.iter().enumerate() {
+            let y = PAD + title.len() as f64 * TITLE_LINE + 11.0 + line as f64 * CAPTION_LINE;
+            scene.text(text, (PAD, y), CAPTION);
+        }
+        let keys_top = PAD + headed + keys_gap + 11.0;
         for (key, place) in self.keys.iter().zip(&keys) {
             let y = keys_top + place.line as f64 * KEY_LINE;
             key.mark.draw(&mut scene, (PAD + place.x + 5.0, y), 5.0, key.colour);
@@ -144,6 +153,7 @@ mod tests {
         let keys: Vec<Key> = (0..9).map(|_| key("a group with quite a long name")).collect();
         let page = Page {
             title: &"long ".repeat(40),
+            subtitle: &"exact ".repeat(40),
             caption: &"words ".repeat(50),
             keys: &keys,
             body: (100.0, 80.0),
@@ -152,7 +162,10 @@ mod tests {
         let (scene, body) = page.lay();
         assert_eq!((body.width(), body.height()), (100.0, 80.0));
         assert!(body.x0 >= PAD + 30.0 && body.x1 + 20.0 + PAD <= f64::from(scene.width));
-        assert!(body.y0 > 2.0 * TITLE_LINE + 9.0 * KEY_LINE, "nine keys take nine lines: {body:?}");
+        assert!(
+            body.y0 > 2.0 * TITLE_LINE + CAPTION_LINE + 9.0 * KEY_LINE,
+            "nine keys take nine lines: {body:?}"
+        );
         assert!(
             body.y1 + 40.0 + 3.0 * CAPTION_LINE <= f64::from(scene.height),
             "{body:?} in {:?}",

@@ -15,6 +15,8 @@ use super::{
 pub struct Scatter {
     /// Words above; may be empty.
     pub title: String,
+    /// What is shown, more exactly; may be empty.
+    pub subtitle: String,
     /// What lies to the right, with its unit.
     pub x_name: String,
     /// What lies upward, with its unit.
@@ -72,6 +74,7 @@ impl Picture for Scatter {
         let ranges = Self::ranges(&points);
         let page = Page {
             title: &self.title,
+            subtitle: &self.subtitle,
             caption: &self.caption(points.len()),
             keys: &keys,
             body: BODY,
@@ -84,7 +87,14 @@ impl Picture for Scatter {
         };
         axis::left(&mut scene, body, &up, &self.y_name);
         axis::bottom(&mut scene, body, &right, &self.x_name);
-        let (radius, alpha) = if points.len() > 400 { (2.6, 0.45) } else { (3.4, 0.65) };
+        let (radius, alpha) = match points.len() {
+            0..=60 => (3.4, 0.7),
+            61..=300 => (2.8, 0.5),
+            _ => (2.2, 0.4),
+        };
+        // the first groups are the smaller ones, as a rule, and lie on top
+        let mut points = points;
+        points.sort_by_key(|point| std::cmp::Reverse(point.2));
         for (x, y, g) in points {
             let at = (body.x(right.place(x)), body.y(up.place(y)));
             keys[g].mark.draw(&mut scene, at, radius, keys[g].colour.faded(alpha));
@@ -95,6 +105,7 @@ impl Picture for Scatter {
     fn terminal(&self, width: usize, colour: bool) -> String {
         let mut lines = Lines::new(width, colour);
         lines.title(&self.title);
+        lines.paragraph(&self.subtitle, DIM);
         let points = self.finite_points();
         match Self::ranges(&points) {
             Some((right, up)) => self.write_points(&mut lines, &points, &right, &up),
@@ -191,7 +202,8 @@ mod tests {
 
     fn scatter(points: Vec<(f64, f64, usize)>) -> Scatter {
         let [title, x_name, y_name] = ["T", "tokens", "score"].map(Into::into);
-        Scatter { title, x_name, y_name, points, groups: vec!["relevant".into(), "others".into()] }
+        let subtitle = String::new();
+        Scatter { title, subtitle, x_name, y_name, points, groups: vec!["relevant".into(), "others".into()] }
     }
 
     #[test]
@@ -212,6 +224,7 @@ mod tests {
     fn groups_have_names_and_forms() {
         let svg = scatter(vec![(1.0, 1.0, 0), (2.0, 2.0, 1), (3.0, 3.0, 9)]).svg();
         assert!([">\nrelevant\n<", ">\nothers\n<", ">\nother\n<"].iter().all(|name| svg.contains(name)));
+        assert!(svg.rfind("#D55E00") < svg.rfind("#0072B2"), "the first group lies on top");
         assert_eq!(svg.matches("<polygon").count(), 2, "key and point of the second group are triangles");
         assert!(!scatter(vec![(1.0, 1.0, 0)]).svg().contains(">\nother\n<"));
         assert!(scatter(vec![]).svg().contains("no data"));

@@ -187,10 +187,21 @@ impl Scene {
         self.text(text, (at.0, at.1 + look.em * HALF_CAPITAL), look);
     }
 
-    /// An interval as a level line with ends.
+    /// An interval as a level line with ends, seen on any colour: it has a white edge.
     pub(super) fn whisker(&mut self, ends: (f64, f64), y: f64, colour: Colour) {
         const END: f64 = 3.5;
-        self.line((ends.0, y), (ends.1, y), 1.4, colour);
+        for (wider, colour) in [(1.8, WHITE), (0.0, colour)] {
+            self.line((ends.0, y), (ends.1, y), 1.4 + wider, colour);
+            for x in [ends.0, ends.1] {
+                self.line((x, y - END - wider / 2.0), (x, y + END + wider / 2.0), 1.4 + wider, colour);
+            }
+        }
+    }
+
+    /// An interval of another kind, as a level dashed line with ends.
+    pub(super) fn dashed_whisker(&mut self, ends: (f64, f64), y: f64, colour: Colour) {
+        const END: f64 = 3.5;
+        self.dashed((ends.0, y), (ends.1, y), 1.4, colour);
         for x in [ends.0, ends.1] {
             self.line((x, y - END), (x, y + END), 1.4, colour);
         }

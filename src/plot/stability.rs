@@ -3,8 +3,9 @@
 use super::{
     Picture,
     axis::{self, BELOW, Linear},
-    colour::{CHOSEN, Colour, INK, MUTED, PLAIN as PALE, STRONG},
+    colour::{CHOSEN, MUTED, PLAIN as PALE, STRONG},
     page::{Page, nothing},
+    rows::{self, ROW, Row, Rows},
     scene::{Anchor, Area, Look, NAME, Scene, TICK},
     terminal::{self, BOLD, DIM, Lines, PLAIN, front, pad, pad_left},
     words::{descending, finite, interval, number, percent, with_interval},
@@ -31,24 +32,22 @@ pub struct HeadSpread {
 pub struct Stability {
     /// Words above; may be empty.
     pub title: String,
+    /// What is shown, more exactly; may be empty.
+    pub subtitle: String,
     /// What the values are, with their unit and which interval is shown.
     pub value_name: String,
     /// In any order; the 16 highest are shown, or four beyond k, at most 40.
     pub heads: Vec<HeadSpread>,
     /// How many heads are chosen.
     pub k: usize,
-    /// Hoeffding bound ε: with the chosen confidence no head's mean is further from its expectation than this,
-    /// `sqrt(ln(2·|heads|/δ) / 2N)` for values in 0 to 1. In units of the values.
-    pub bound: Option<f64>,
     /// Mean of rank k minus mean of rank k + 1, in units of the values; not finite for none.
     pub gap: f64,
 }
 
-const ROW: f64 = 22.0;
 /// Pixels of the panel of means, of the space after it, and of the panel of frequencies.
 const MEANS: f64 = 350.0;
 const BETWEEN: f64 = 30.0;
-const FREQUENCIES: f64 = 140.0;
+const FREQUENCIES: f64 = 250.0;
 
 impl Stability {
     /// The heads shown, from the highest mean.
@@ -64,42 +63,33 @@ impl Stability {
         Linear::over(shown.iter().flat_map(ends)).map(|r| r.padded(0.04).with_near_zero())
     }
 
-    /// The gap beside the bound, in words.
+    /// The gap in words.
     fn caption(&self) -> String {
         let Some(gap) = finite(self.gap) else { return String::new() };
-        let (k, next) = (self.k, self.k.saturating_add(1));
-        let gap_words = format!("Gap between ranks {k} and {next}: {}.", number(gap));
-        let Some(bound) = self.bound.and_then(finite) else { return gap_words };
-        let verdict = if gap > 2.0 * bound {
-            "The gap is more than 2ε: the bound proves this choice, with its confidence"
-        } else {
-            "The gap is not more than 2ε: the bound alone does not prove this choice"
-        };
-        format!("{gap_words} Hoeffding bound ε = {}. {verdict}.", number(bound))
+        format!("Gap between ranks {} and {}: {}.", self.k, self.k.saturating_add(1), number(gap))
     }
 
     /// Says what the frequencies are of: see [`HeadSpread::top_frequency`].
     fn frequency_name(&self) -> String {
-        format!("top-{} frequency", self.k)
+        format!("in the top {} of resampled inputs, %", self.k)
     }
-}
-
-fn look(colour: Colour) -> Look {
-    Look { colour, ..NAME }
 }
 
 impl Picture for Stability {
     fn scene(&self) -> Scene {
         let shown = self.shown();
         let range = Self::range(&shown);
-        let names = shown.iter().map(|h| super::font::width(&h.head.to_string()) * NAME.em);
+        let name =
+            |(rank, head): (usize, &&HeadSpread)| Row::named(&head.head.to_string(), "", rank < self.k);
+        let rows = Rows(shown.iter().enumerate().map(name).collect());
         let caption = self.caption();
         let page = Page {
             title: &self.title,
+            subtitle: &self.subtitle,
             caption: &caption,
             keys: &[],
-            body: (MEANS + BETWEEN + FREQUENCIES, ROW * shown.len().max(3) as f64),
-            margins: [names.fold(30.0, f64::max) + 10.0, 96.0, 0.0, BELOW],
+            body: (MEANS + BETWEEN + FREQUENCIES, rows.height()),
+            margins: [rows.room(), 96.0, 0.0, BELOW],
         };
         let (mut scene, body) = page.lay();
         let Some(range) = range else {
@@ -109,15 +99,19 @@ impl Picture for Stability {
         let means = Area { x1: body.x0 + MEANS, ..body };
         let frequencies = Area { x0: body.x1 - FREQUENCIES, ..body };
         axis::bottom(&mut scene, means, &range, &self.value_name);
-        axis::bottom(&mut scene, frequencies, &Linear { low: 0.0, high: 1.0 }, &self.frequency_name());
-        for (rank, head) in shown.iter().enumerate() {
-            let y = body.y0 + ROW * (rank as f64 + 0.5);
+        axis::bottom(&mut scene, frequencies, &Linear { low: 0.0, high: 100.0 }, &self.frequency_name());
+        rows.draw(&mut scene, body);
+        for ((rank, head), y) in shown.iter().enumerate().zip(rows.middles(body)) {
             draw_head(&mut scene, head, y, rank < self.k, (means, frequencies, &range));
         }
         if self.k > 0 && self.k < shown.len() {
             let y = body.y0 + ROW * self.k as f64;
             scene.dashed((body.x0 - 40.0, y), (body.x1 + 44.0, y), 1.2, CHOSEN);
-            scene.text_beside(&format!("top {}", self.k), (body.x1 + 50.0, y), look(CHOSEN));
+            scene.text_beside(
+                &format!("top {}", self.k),
+                (body.x1 + 50.0, y),
+                Look { colour: CHOSEN, ..NAME },
+            );
         }
         scene
     }
@@ -125,6 +119,7 @@ impl Picture for Stability {
     fn terminal(&self, width: usize, colour: bool) -> String {
         let mut lines = Lines::new(width, colour);
         lines.title(&self.title);
+        lines.paragraph(&self.subtitle, DIM);
         let shown = self.shown();
         match Self::range(&shown) {
             Some(range) => self.write_rows(&mut lines, &shown, &range),
@@ -139,23 +134,15 @@ impl Picture for Stability {
 fn draw_head(scene: &mut Scene, head: &HeadSpread, y: f64, chosen: bool, panels: (Area, Area, &Linear)) {
     let (means, frequencies, range) = panels;
     let colour = if chosen { STRONG } else { MUTED };
-    let name = look(if chosen { INK } else { MUTED }).at(Anchor::End);
-    scene.text_beside(&head.head.to_string(), (means.x0 - 8.0, y), name);
     if let Some((low, high)) = interval(head.low, head.high) {
         scene.whisker((means.x(range.place(low)), means.x(range.place(high))), y, colour);
     }
     match finite(head.mean) {
         Some(mean) => scene.dot((means.x(range.place(mean)), y), 4.2, colour),
-        None => scene.text_beside("no value", (means.x0 + 8.0, y), look(MUTED)),
+        None => scene.text_beside("no value", (means.x0 + 8.0, y), Look { colour: MUTED, ..NAME }),
     }
     let share = finite(head.top_frequency).unwrap_or(0.0).clamp(0.0, 1.0);
-    let bar = Area {
-        x0: frequencies.x0,
-        y0: y - ROW * 0.32,
-        x1: frequencies.x(share).max(frequencies.x0),
-        y1: y + ROW * 0.32,
-    };
-    scene.rect(bar, if chosen { STRONG } else { PALE });
+    rows::bar(scene, (frequencies.x0, frequencies.x(share)), y, if chosen { STRONG } else { PALE });
     scene.text_beside(&percent(head.top_frequency), (frequencies.x1 + 42.0, y), TICK.at(Anchor::End));
 }
 
@@ -206,10 +193,10 @@ mod tests {
         };
         Stability {
             title: String::new(),
+            subtitle: String::new(),
             value_name: "mass".into(),
             heads: (0..n).map(spread).collect(),
             k,
-            bound: Some(0.136),
             gap: 0.01,
         }
     }
@@ -230,14 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_proves_a_choice_only_across_twice_its_size() {
+    fn the_gap_is_told_and_what_the_shares_are_of() {
         let mut stability = stability(30, 2);
-        assert!(stability.svg().contains("Gap between ranks 2 and 3: 0.0100. Hoeffding bound ε = 0.136."));
-        assert!(stability.caption().contains("does not prove"));
-        stability.gap = 0.28;
-        assert!(stability.caption().contains("the bound proves"));
-        stability.bound = None;
-        assert_eq!(stability.caption(), "Gap between ranks 2 and 3: 0.280.");
+        assert!(stability.svg().contains("Gap between ranks 2 and 3: 0.0100."));
+        assert!(stability.svg().contains(">\nin the top 2 of resampled inputs, %\n<"), "whole");
         stability.gap = f64::NAN;
         assert_eq!(stability.caption(), "");
     }

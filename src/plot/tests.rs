@@ -4,7 +4,8 @@ use console::measure_text_width;
 use proptest::prelude::*;
 
 use super::{
-    Bar, Bars, Distributions, HeadSpread, Heatmap, PNG_SCALE, Picture, Scatter, Stability, font,
+    Bar, BarGroup, BarKind, Bars, Chance, Distributions, HeadSpread, Heatmap, PNG_SCALE, Picture, Scatter,
+    Stability, font,
     scene::{Anchor, Area, Scene, Shape},
 };
 use crate::ids::HeadRef;
@@ -68,7 +69,8 @@ fn check(picture: &dyn Picture, width: usize) -> Result<(), String> {
     if !svg.starts_with("<svg ") || !svg.trim_end().ends_with("</svg>") {
         return Err("the SVG is not whole".into());
     }
-    if svg.matches('<').count() != 2 * (text_elements + 1) + svg.matches("/>").count() {
+    // the document, its style and texts have an end of their own
+    if svg.matches('<').count() != 2 * (text_elements + 2) + svg.matches("/>").count() {
         return Err("an element of the SVG comes from data".into());
     }
     if svg.contains("NaN") || svg.contains("inf\"") || svg.chars().any(|c| c.is_control() && c != '\n') {
@@ -122,7 +124,9 @@ fn heatmap(n_layers: usize, n_heads: usize, marked: &[(u16, u16)]) -> Heatmap {
         values[usize::from(*layer) * n_heads + usize::from(*head)] = 0.412 / (1.0 + 0.2 * rank as f64);
     }
     Heatmap {
-        title: format!("Attention mass on the answer, {n_layers} layers of {n_heads} heads, 100 questions"),
+        title: format!("a-model-{n_layers}x{n_heads}: attention on the answer"),
+        subtitle: "Mean over 100 questions; outlined: the heads chosen.".into(),
+        chance: None,
         value_name: "mean attention mass on the answer".into(),
         values,
         n_heads,
@@ -140,11 +144,11 @@ fn stability() -> Stability {
         top_frequency: 1.0 / (1.0 + (f64::from(i) / 1.4).powi(4)),
     };
     Stability {
-        title: "How sure the choice of heads is: 100 questions, 1000 resamples".into(),
+        title: "a-model: the best heads, and how sure they are".into(),
+        subtitle: "100 questions, 1000 resamples".into(),
         value_name: "mean attention mass on the answer, 95 % interval".into(),
         heads: (0..40).map(|i| spread(i, 0.41 * 0.8_f64.powi(i.into()) + 0.01 * next())).collect(),
         k: 2,
-        bound: Some(0.221),
         gap: 0.066,
     }
 }
@@ -156,6 +160,7 @@ fn distributions() -> Distributions {
     let others = (0..1800).map(|_| 0.35 + 0.1 * normal()).collect();
     Distributions {
         title: "Scores of relevant chunks and of others".into(),
+        subtitle: "L16H7 L14H2 by last/query_free/entropy; chunks of all questions together".into(),
         score_name: "normalised entropy of positive responses".into(),
         groups: vec![("relevant".into(), relevant), ("others".into(), others)],
     }
@@ -176,12 +181,27 @@ fn bars(n_rows: usize) -> Bars {
         let value = 0.93 - 0.43 * i as f64 / n_rows as f64;
         let half = 0.015 + 0.03 * next();
         let label = if i < names.len() { names[i].into() } else { format!("{} at layer {i}", names[i % 7]) };
-        Bar { label, value, low: value - half, high: (value + half).min(1.0), highlight: i < 2 }
+        let kind = match i {
+            0 => BarKind::Main,
+            6 => BarKind::Odd,
+            _ => BarKind::Plain,
+        };
+        let detail = if i < 4 { "query_mean/null_query/scaled_sum".into() } else { String::new() };
+        Bar { label, detail, value, low: value - half, high: (value + half).min(1.0), kind }
     };
+    let mut first: Vec<Bar> = (0..n_rows).map(row).collect();
+    let others = first.split_off(2);
+    let group = |name: &str, bars| BarGroup { name: name.into(), bars };
     Bars {
         title: "Area under the ROC curve by method, HotpotQA".into(),
-        rows: (0..n_rows).map(row).collect(),
-        unit: "AUROC, 95 % interval over questions".into(),
+        subtitle: "60 questions".into(),
+        groups: vec![
+            group("", first),
+            group("heads chosen on 30 other questions, by AUROC, one row per method", others),
+        ],
+        unit: "AUROC; whiskers: 95 % over questions".into(),
+        mark: Some((0.5, "chance".into())),
+        odd: "random sets: whiskers from the 5th to the 95th percentile of 20 sets".into(),
     }
 }
 
@@ -193,6 +213,7 @@ fn scatter() -> Scatter {
     };
     Scatter {
         title: "Chunk length and score".into(),
+        subtitle: "L16H7 L14H2 by last/query_free/entropy; among other chunks ρ = 0.12 (Spearman)".into(),
         x_name: "chunk length, tokens".into(),
         y_name: "score".into(),
         points: (0..300).map(|i| point(usize::from(i % 6 != 0))).collect(),
@@ -206,10 +227,21 @@ fn realistic() -> Vec<(&'static str, Box<dyn Picture>)> {
     let mut holes = heatmap(24, 14, &[(16, 7)]);
     holes.values.iter_mut().step_by(17).for_each(|v| *v = f64::NAN);
     let mut many = distributions();
+    let few = Distributions {
+        groups: distributions()
+            .groups
+            .into_iter()
+            .map(|(name, s)| (name, s[..s.len() / 9].to_vec()))
+            .collect(),
+        ..distributions()
+    };
+    let chance = Heatmap { chance: Some(Chance { value: 0.1, best: 0.5 }), ..heatmap(24, 14, &[(16, 7)]) };
     many.groups.push(("distractors with a rather long name".into(), vec![0.5, 0.55, 0.6, 0.61, 0.7, 0.72]));
     vec![
         ("heatmap-12x6", Box::new(heatmap(12, 6, &[(5, 2)]))),
         ("heatmap-24x14", Box::new(heatmap(24, 14, &[(16, 7), (14, 2)]))),
+        ("heatmap-24x14-chance", Box::new(chance)),
+        ("distributions-few", Box::new(few)),
         ("heatmap-24x14-holes", Box::new(holes)),
         ("heatmap-61x48", Box::new(heatmap(61, 48, &[(33, 7), (35, 40)]))),
         ("heatmap-61x48-crowd", Box::new(heatmap(61, 48, &crowd))),
@@ -263,7 +295,10 @@ fn text_from_outside_stays_text() {
     assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;&amp;&quot;&apos;&lt;/svg&gt;"), "{svg}");
     check(&map, 60).unwrap();
     let mut bars = bars(2);
-    (bars.title, bars.unit, bars.rows[0].label) = (evil.into(), evil.into(), evil.into());
+    (bars.title, bars.unit, bars.subtitle, bars.odd) = (evil.into(), evil.into(), evil.into(), evil.into());
+    (bars.groups[0].bars[0].label, bars.groups[1].name) = (evil.into(), evil.into());
+    bars.groups[0].bars[0].detail = evil.into();
+    bars.mark = Some((0.5, evil.into()));
     check(&bars, 60).unwrap();
     let mut spread = distributions();
     (spread.title, spread.score_name, spread.groups[0].0) = (evil.into(), evil.into(), evil.into());
@@ -310,8 +345,10 @@ proptest! {
     fn any_heatmap_is_drawn(
         title in text(), value_name in text(), values in values(400), n_heads in 0..40_usize,
         marked in prop::collection::vec(head(), 0..30), width in 0..130_usize,
+        subtitle in text(), chance in prop::option::of((value(), value())),
     ) {
-        let map = Heatmap { title, value_name, values, n_heads, marked: marked.clone() };
+        let chance = chance.map(|(value, best)| Chance { value, best });
+        let map = Heatmap { title, subtitle, value_name, chance, values, n_heads, marked: marked.clone() };
         check(&map, width).map_err(TestCaseError::fail)?;
         let layers = if n_heads == 0 { 0 } else { map.values.len().div_ceil(n_heads) };
         let data = map.values.iter().any(|v| v.is_finite());
@@ -324,37 +361,41 @@ proptest! {
     fn any_stability_is_drawn(
         title in text(), value_name in text(), k in prop_oneof![0..50_usize, any::<usize>()],
         rows in prop::collection::vec((head(), value(), value(), value(), value()), 0..50),
-        bound in prop::option::of(value()), gap in value(), width in 0..130_usize,
+        subtitle in text(), gap in value(), width in 0..130_usize,
     ) {
         let spread = |(head, mean, low, high, top_frequency)| HeadSpread { head, mean, low, high, top_frequency };
         let heads = rows.into_iter().map(spread).collect();
-        check(&Stability { title, value_name, heads, k, bound, gap }, width).map_err(TestCaseError::fail)?;
+        check(&Stability { title, subtitle, value_name, heads, k, gap }, width).map_err(TestCaseError::fail)?;
     }
 
     #[test]
     fn any_distributions_are_drawn(
-        title in text(), score_name in text(),
+        title in text(), subtitle in text(), score_name in text(),
         groups in prop::collection::vec((text(), values(60)), 0..9), width in 0..130_usize,
     ) {
-        check(&Distributions { title, score_name, groups }, width).map_err(TestCaseError::fail)?;
+        check(&Distributions { title, subtitle, score_name, groups }, width).map_err(TestCaseError::fail)?;
     }
 
     #[test]
     fn any_bars_are_drawn(
-        title in text(), unit in text(),
-        rows in prop::collection::vec((text(), value(), value(), value(), any::<bool>()), 0..50), width in 0..130_usize,
+        (title, subtitle, unit, odd) in (text(), text(), text(), text()), cut in 0..50_usize,
+        mark in prop::option::of((value(), text())), name in text(),
+        rows in prop::collection::vec((text(), text(), value(), value(), value(), 0..3_usize), 0..50), width in 0..130_usize,
     ) {
-        let bar = |(label, value, low, high, highlight)| Bar { label, value, low, high, highlight };
-        let rows = rows.into_iter().map(bar).collect();
-        check(&Bars { title, rows, unit }, width).map_err(TestCaseError::fail)?;
+        let kinds = [BarKind::Plain, BarKind::Main, BarKind::Odd];
+        let bar = |(label, detail, value, low, high, kind)| Bar { label, detail, value, low, high, kind: kinds[kind] };
+        let mut bars: Vec<Bar> = rows.into_iter().map(bar).collect();
+        let rest = bars.split_off(cut.min(bars.len()));
+        let groups = vec![BarGroup { name, bars }, BarGroup { name: String::new(), bars: rest }];
+        check(&Bars { title, subtitle, groups, unit, mark, odd }, width).map_err(TestCaseError::fail)?;
     }
 
     #[test]
     fn any_scatter_is_drawn(
-        title in text(), x_name in text(), y_name in text(), groups in prop::collection::vec(text(), 0..9),
+        (title, subtitle, x_name, y_name) in (text(), text(), text(), text()), groups in prop::collection::vec(text(), 0..9),
         points in prop::collection::vec((value(), value(), 0..12_usize), 0..80), width in 0..130_usize,
     ) {
-        check(&Scatter { title, x_name, y_name, points, groups }, width).map_err(TestCaseError::fail)?;
+        check(&Scatter { title, subtitle, x_name, y_name, points, groups }, width).map_err(TestCaseError::fail)?;
     }
 }
 
@@ -363,12 +404,12 @@ proptest! {
 
     #[test]
     fn any_png_is_drawn(values in values(60), n_heads in 1..9_usize, marked in prop::collection::vec(head(), 0..4)) {
-        let map = Heatmap { title: "t".into(), value_name: "v".into(), values: values.clone(), n_heads, marked };
+        let map = Heatmap { values: values.clone(), n_heads, marked, ..heatmap(2, 2, &[]) };
         let (wide, high) = map.scene().size();
         let (width, height, _) = decoded(&map.png().unwrap());
         prop_assert_eq!((width, height), (wide * PNG_SCALE, high * PNG_SCALE));
         let groups = vec![("a".to_owned(), values)];
-        let drawn = Distributions { title: "t".into(), score_name: "s".into(), groups }.png();
+        let drawn = Distributions { groups, ..distributions() }.png();
         prop_assert!(drawn.is_ok());
     }
 }

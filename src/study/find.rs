@@ -14,7 +14,7 @@ use crate::{
         metrics::auroc,
         observation::methods,
         select::{self, Curve, Growth, Plan, SelectError, cross_validate, search},
-        stability::{HeadValues, HeadValuesError, hoeffding},
+        stability::{HeadValues, HeadValuesError, hoeffding, hoeffding_inputs},
     },
     ids::HeadRef,
     score::{Method, words},
@@ -54,7 +54,7 @@ pub struct FindOptions {
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum FindError {
     /// No input has what the criterion looks at.
-    #[error("none of {inputs} inputs has {lacks}, which criterion {criterion} needs; {}", criterion.advice())]
+    #[error("no input (of {inputs}) has {lacks}, which criterion {criterion} needs; {}", criterion.advice())]
     Nothing {
         /// Inputs there are.
         inputs: usize,
@@ -71,9 +71,22 @@ pub enum FindError {
         /// Heads there are.
         n_heads: usize,
     },
-    /// Choosing by AUROC failed.
+    /// Too few questions to hold some out.
+    #[error(
+        "{usable} different question{} both relevant and other chunks, {needed} are needed to choose by AUROC with some held \
+         out in turn; add {}, or choose by --criterion qrhead, which takes any number",
+        if *usable == 1 { " has" } else { "s have" },
+        needed - usable
+    )]
+    TooFew {
+        /// Different questions there are.
+        usable: usize,
+        /// The fewest that will do: 7, or 5 where the number of heads is given.
+        needed: usize,
+    },
+    /// Choosing by AUROC failed in another way.
     #[error(transparent)]
-    Select(#[from] SelectError),
+    Select(SelectError),
     /// Observations that do not belong together.
     #[error(transparent)]
     Judged(#[from] JudgedError),
@@ -85,13 +98,23 @@ pub enum FindError {
     Bootstrap(#[from] BootstrapError),
 }
 
+impl From<SelectError> for FindError {
+    fn from(error: SelectError) -> Self {
+        match error {
+            SelectError::TooFew { usable, needed, .. } => Self::TooFew { usable, needed },
+            other => Self::Select(other),
+        }
+    }
+}
+
 impl Criterion {
     /// What to do when no input has what the criterion needs.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
             Self::AnswerMass => {
-                "give questions whose answer stands in a chunk, or choose by --criterion auroc"
+                "give questions whose answer stands in a chunk, or, where chunks have labels, choose by --criterion qrhead, or \
+                 with 7 questions and more by --criterion auroc"
             }
             Self::QrHead | Self::Auroc => {
                 "give questions with relevant and other chunks, or choose by --criterion answer_mass"
@@ -109,6 +132,20 @@ pub struct HeadSpread {
     pub value: Interval,
     /// How often it is among the k best of resampled inputs, in `[0, 1]`.
     pub top_frequency: f64,
+}
+
+/// What a method is worth that the search looked at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MethodWorth {
+    /// The method.
+    pub method: Method,
+    /// Its number of heads.
+    pub k: usize,
+    /// AUROC with that many heads, on questions they were not chosen on (cross-validation), in `[0, 1]`. The first of
+    /// many is flattered by being the first.
+    pub auroc: f64,
+    /// Standard error of `auroc` over questions.
+    pub standard_error: f64,
 }
 
 /// What was found.
@@ -130,14 +167,21 @@ pub struct Findings {
     pub best: Vec<HeadSpread>,
     /// Mean Spearman correlation of the heads' means over random halves of the inputs.
     pub split_half: Option<f64>,
-    /// Largest error of any head's mean at 95 % confidence (Hoeffding, values in `[0, 1]`).
-    pub bound: f64,
+    /// Largest error of any head's mean at 95 % confidence (Hoeffding). Only under [`Criterion::AnswerMass`], whose values
+    /// lie in `[0, 1]`, and which takes the highest means.
+    pub bound: Option<f64>,
+    /// How many inputs would prove a choice with this gap by that bound; none where no number would.
+    pub bound_inputs: Option<usize>,
     /// Mean of the k-th head less that of the next.
     pub gap: Option<f64>,
     /// AUROC of the chosen set on the inputs it was chosen on, where they have labels.
     pub auroc: Option<Interval>,
     /// The same on inputs left out of the choice (nested cross-validation).
     pub held_out: Option<Interval>,
+    /// Whether these heads (and this method) were also chosen without each of the inputs held out.
+    pub unanimous: bool,
+    /// Every method a search looked at, the best first; empty without a search.
+    pub methods: Vec<MethodWorth>,
     /// How the held-out AUROC grows with the number of heads, where it was looked at.
     pub curve: Option<Curve>,
     /// Scores of relevant chunks and of others by the chosen set.
@@ -193,7 +237,8 @@ pub fn find(records: &[Record], n_heads: usize, options: &FindOptions) -> Result
     let labelled: Vec<&Record> = records.iter().filter(|r| tells(r)).collect();
     let (aurocs, scores) = judge(&labelled, chosen.method, &chosen.heads)?;
     let named = |head: usize| HeadRef { layer: (head / n_heads) as u16, head: (head % n_heads) as u16 };
-    let (k, heat) = (chosen.heads.len(), means.means());
+    let (k, heat, gap) = (chosen.heads.len(), means.means(), means.boundary_gap(chosen.heads.len()));
+    let bounded = criterion == Criterion::AnswerMass;
     let frequency = means.top_frequency(k, bootstrap.resamples, options.seed);
     let spread = |&head: &usize| -> Result<HeadSpread, FindError> {
         let of_head: Vec<f64> = values.iter().map(|v| v[head]).collect();
@@ -208,14 +253,17 @@ pub fn find(records: &[Record], n_heads: usize, options: &FindOptions) -> Result
         inputs: usable.len(),
         best: best_first(&heat).iter().take(TOLD).map(spread).collect::<Result<_, _>>()?,
         split_half: means.split_half(HALVINGS, options.seed),
-        bound: hoeffding(total, DELTA, values.len()),
-        gap: means.boundary_gap(k),
+        bound: bounded.then(|| hoeffding(total, DELTA, values.len())),
+        bound_inputs: gap.filter(|_| bounded).and_then(|gap| hoeffding_inputs(total, DELTA, gap)),
+        gap,
         auroc: if aurocs.is_empty() { None } else { Some(bootstrap.mean_interval(&aurocs)?) },
         held_out: match chosen.held_out {
             HeldOut::Questions(q) if !q.is_empty() => Some(bootstrap.mean_interval(&q)?),
             HeldOut::Questions(_) => None,
             HeldOut::Known(interval) => Some(interval),
         },
+        unanimous: chosen.unanimous,
+        methods: chosen.methods,
         curve: chosen.curve,
         heat,
         scores,
@@ -305,6 +353,9 @@ struct Chosen {
     heads: Vec<usize>,
     method: Method,
     held_out: HeldOut,
+    /// Whether every choice without some of the inputs was this one.
+    unanimous: bool,
+    methods: Vec<MethodWorth>,
     curve: Option<Curve>,
 }
 
@@ -321,15 +372,23 @@ fn by_mean(usable: &[&Record], values: &[Vec<f64>], options: &FindOptions) -> Re
     let k = options.k.unwrap_or(DEFAULT_K).min(heat.len());
     let top = |heat: &[f64]| -> Vec<usize> { best_first(heat).into_iter().take(k).collect() };
     let n = own.len() as f64;
-    let mut aurocs = Vec::new();
+    let heads = top(&heat);
+    let (mut aurocs, mut unanimous) = (Vec::new(), n > 1.0);
     for (records, own) in by_query(usable, usable.to_vec()).iter().zip(&own).filter(|_| n > 1.0) {
         // (n − 1) / n times the mean of the others, which orders the heads as that mean does
         let without: Vec<f64> = heat.iter().zip(own).map(|(mean, own)| mean - own / n).collect();
         let labelled: Vec<&Record> = records.iter().copied().filter(|r| tells(r)).collect();
-        aurocs.extend(judge(&labelled, options.method, &top(&without))?.0);
+        let others = top(&without);
+        unanimous &= same(&others, &heads);
+        aurocs.extend(judge(&labelled, options.method, &others)?.0);
     }
     let held_out = HeldOut::Questions(aurocs);
-    Ok(Chosen { heads: top(&heat), method: options.method, held_out, curve: None })
+    Ok(Chosen { heads, method: options.method, held_out, unanimous, methods: Vec::new(), curve: None })
+}
+
+/// Whether both are the same heads, in whatever order.
+fn same(one: &[usize], other: &[usize]) -> bool {
+    one.len() == other.len() && one.iter().all(|head| other.contains(head))
 }
 
 /// Heads that rank best together: of one method, or of the best method of all.
@@ -343,22 +402,44 @@ fn by_auroc(labelled: &[&Record], options: &FindOptions) -> Result<Chosen, FindE
     if options.k.is_some() && !options.search {
         let (method, questions) = of(options.method)?;
         let curve = cross_validate(&questions, &plan)?;
-        let (mean, error) = (curve.auroc[curve.auroc.len() - 1], curve.standard_error[curve.auroc.len() - 1]);
-        let [low, high] = [-TWO_SIDED, TWO_SIDED].map(|errors| (mean + errors * error).clamp(0.0, 1.0));
-        let known = Interval { mean, low, high };
         let heads = select::grow(&questions, &plan)?.iter().map(|s| s.head).collect();
-        return Ok(Chosen { heads, method, held_out: HeldOut::Known(known), curve: Some(curve) });
+        let held_out = HeldOut::Known(at_last(&curve));
+        let curve = Some(curve);
+        return Ok(Chosen { heads, method, held_out, unanimous: false, methods: Vec::new(), curve });
     }
     let searched = if options.search { methods().collect() } else { vec![options.method] };
     let judged = searched.into_iter().map(of).collect::<Result<Vec<_>, _>>()?;
     let found = search(&judged, &plan)?;
     let at = judged.iter().position(|(m, _)| *m == found.choice.method);
+    let (heads, method) = (found.choice.heads(), found.choice.method);
+    let worth = judged.iter().map(|(method, _)| *method).zip(&found.curves);
     Ok(Chosen {
-        heads: found.choice.heads(),
-        method: found.choice.method,
+        unanimous: found.nested.choices.iter().all(|c| c.method == method && same(&c.heads(), &heads)),
+        methods: if options.search { best_methods(worth) } else { Vec::new() },
+        heads,
+        method,
         held_out: HeldOut::Questions(found.nested.per_question.iter().copied().flatten().collect()),
         curve: at.map(|at| found.curves[at].clone()),
     })
+}
+
+/// What the last, largest set of a curve is worth.
+fn at_last(curve: &Curve) -> Interval {
+    let last = curve.auroc.len() - 1;
+    let (mean, error) = (curve.auroc[last], curve.standard_error[last]);
+    let [low, high] = [-TWO_SIDED, TWO_SIDED].map(|errors| (mean + errors * error).clamp(0.0, 1.0));
+    Interval { mean, low, high }
+}
+
+/// Methods with the number of heads their curves ask for, the best first.
+fn best_methods<'a>(curves: impl Iterator<Item = (Method, &'a Curve)>) -> Vec<MethodWorth> {
+    let worth = |(method, curve): (Method, &Curve)| {
+        let k = curve.k();
+        MethodWorth { method, k, auroc: curve.auroc[k - 1], standard_error: curve.standard_error[k - 1] }
+    };
+    let mut methods: Vec<MethodWorth> = curves.map(worth).collect();
+    methods.sort_by(|a, b| b.auroc.total_cmp(&a.auroc));
+    methods
 }
 
 /// Half the width of a 95 % interval in standard errors.

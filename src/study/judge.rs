@@ -13,7 +13,7 @@ use crate::{
         metrics::{Metrics, MetricsError, ranking},
         observation::methods,
         sample::permutation,
-        select::{Growth, SelectError},
+        select::Growth,
         stability::spearman,
     },
     ids::HeadRef,
@@ -52,13 +52,32 @@ pub struct JudgeOptions {
 pub struct Row {
     /// What ranks.
     pub name: String,
-    /// With which heads, in words.
-    pub heads: String,
+    /// With which heads; empty where they are not a few that could be named.
+    pub heads: Vec<HeadRef>,
+    /// What else there is to say of the heads, such as "all 336"; may be empty.
+    pub note: String,
+    /// Which rows it belongs with.
+    pub group: Group,
     /// Over test questions.
     pub metrics: Measured,
 }
 
-/// Means over questions with their intervals.
+/// Where heads come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// The head set at hand.
+    Set,
+    /// Chosen on the calibration records, by a criterion.
+    Criterion,
+    /// Chosen on the calibration records by AUROC, a row per method.
+    Method,
+    /// Random sets: their intervals are the middle 90 % of the sets' means, not over questions.
+    Random,
+    /// What any head set has to beat.
+    Baseline,
+}
+
+/// Means over questions with their intervals; of a random row the mean of sets and the 5th and 95th percentile of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Area under the ROC curve.
@@ -135,7 +154,8 @@ pub fn judge(
         Bench { tests, bootstrap: Bootstrap { seed: options.seed, ..Bootstrap::default() }, k: options.k };
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     if let Some((name, heads, method)) = &options.set {
-        rows.push(bench.heads_row(name, heads, *method, options.n_heads)?);
+        let row = bench.heads_row(name, heads, *method, options.n_heads)?;
+        rows.push(Row { group: Group::Set, ..row });
     }
     if !calibration.is_empty() {
         rows.extend(chosen_rows(&bench, calibration, options, &mut left_out)?);
@@ -180,17 +200,17 @@ fn chosen_rows(
         search: false,
         seed: options.seed,
     };
-    let mut wanted: Vec<(String, FindOptions)> = vec![
-        ("paper: by answer mass".into(), FindOptions { criterion: Criterion::AnswerMass, ..base }),
-        ("by QRHead's score".into(), FindOptions { criterion: Criterion::QrHead, ..base }),
-        ("search".into(), FindOptions { search: true, ..base }),
+    let mut wanted: Vec<(&str, Group, FindOptions)> = vec![
+        ("paper: by answer mass", Group::Criterion, FindOptions { criterion: Criterion::AnswerMass, ..base }),
+        ("by QRHead's score", Group::Criterion, FindOptions { criterion: Criterion::QrHead, ..base }),
+        ("search", Group::Criterion, FindOptions { search: true, ..base }),
     ];
-    wanted.extend(methods().map(|method| ("by AUROC".into(), FindOptions { method, ..base })));
+    wanted.extend(methods().map(|method| ("by AUROC", Group::Method, FindOptions { method, ..base })));
     let mut rows = Vec::new();
-    for (name, find_options) in wanted {
+    for (name, group, find_options) in wanted {
         let found = match find(calibration, options.n_heads, &find_options) {
-            Err(e @ (FindError::Nothing { .. } | FindError::Select(SelectError::TooFew { .. }))) => {
-                let row = (name, e.to_string());
+            Err(e @ (FindError::Nothing { .. } | FindError::TooFew { .. })) => {
+                let row = (name.to_owned(), e.to_string());
                 if !left_out.contains(&row) {
                     left_out.push(row); // once, not for every method
                 }
@@ -198,7 +218,8 @@ fn chosen_rows(
             }
             found => found?,
         };
-        rows.push(bench.heads_row(&name, &found.heads, found.method, options.n_heads)?);
+        let row = bench.heads_row(name, &found.heads, found.method, options.n_heads)?;
+        rows.push(Row { group, ..row });
     }
     Ok(rows)
 }
@@ -234,7 +255,8 @@ fn baselines(
             .collect();
         let scores =
             |t: &TestQuestion| Ok(t.record.judged_by(&t.record.observation.qr)?.set_score(&heads)?);
-        rows.push(bench.row("QRHead".into(), format!("top {}", found.heads.len()), scores)?);
+        let row = bench.row("QRHead".into(), format!("top {}", heads.len()), scores)?;
+        rows.push(Row { heads: found.heads, ..row });
     }
     let icr = |t: &TestQuestion| Ok(t.record.observation.icr.iter().map(|&s| f64::from(s)).collect());
     rows.push(bench.row("in-context reranking (ICR)".into(), all, icr)?);
@@ -284,11 +306,11 @@ impl Bench<'_> {
     fn row(
         &self,
         name: String,
-        heads: String,
+        note: String,
         of: impl Fn(&TestQuestion) -> Result<Vec<f64>, JudgeError>,
     ) -> Result<Row, JudgeError> {
-        let metrics = self.metrics(&self.scores(of)?)?;
-        Ok(Row { name, heads, metrics: self.measured(&metrics)? })
+        let metrics = self.measured(&self.metrics(&self.scores(of)?)?)?;
+        Ok(Row { name, heads: Vec::new(), note, group: Group::Baseline, metrics })
     }
 
     fn heads_row(
@@ -298,12 +320,12 @@ impl Bench<'_> {
         method: Method,
         n_heads: usize,
     ) -> Result<Row, JudgeError> {
-        let words: Vec<String> = heads.iter().map(ToString::to_string).collect();
         let scores = |t: &TestQuestion| Ok(t.record.scores(heads, method, n_heads)?);
-        self.row(format!("{name}, {method}"), words.join(" "), scores)
+        let row = self.row(format!("{name}, {method}"), String::new(), scores)?;
+        Ok(Row { heads: heads.to_vec(), ..row })
     }
 
-    /// The mean of many random sets; the interval is two standard deviations of a set's mean, not over questions.
+    /// The mean of many random sets; the interval is from the 5th to the 95th percentile of their means, not over questions.
     fn random_row(&self, k: usize, method: Method, seed: u64) -> Result<Row, JudgeError> {
         let total = self.tests[0].record.observation.n_heads;
         let mut sets = Vec::new();
@@ -313,11 +335,10 @@ impl Bench<'_> {
             sets.push(self.measured(&self.metrics(&scores)?)?);
         }
         let spread = |of: fn(&Measured) -> f64| {
-            let values: Vec<f64> = sets.iter().map(of).collect();
-            let n = values.len() as f64;
-            let mean = values.iter().sum::<f64>() / n;
-            let sd = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
-            Interval { mean, low: mean - 2.0 * sd, high: mean + 2.0 * sd }
+            let mut values: Vec<f64> = sets.iter().map(of).collect();
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            values.sort_by(f64::total_cmp);
+            Interval { mean, low: quantile(&values, 0.05), high: quantile(&values, 0.95) }
         };
         let metrics = Measured {
             auroc: spread(|m| m.auroc.mean),
@@ -326,8 +347,16 @@ impl Bench<'_> {
             mrr: spread(|m| m.mrr.mean),
         };
         let name = format!("random heads, {method}");
-        Ok(Row { name, heads: format!("{RANDOM_SETS} sets of {k}; ± 2 sd of sets"), metrics })
+        let note = format!("{RANDOM_SETS} sets of {k}");
+        Ok(Row { name, heads: Vec::new(), note, group: Group::Random, metrics })
     }
+}
+
+/// The value a share of the way along sorted ones, between neighbours in proportion (Hyndman and Fan 1996, type 7).
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = share * (sorted.len() - 1) as f64;
+    let (below, above) = (place.floor() as usize, place.ceil() as usize);
+    sorted[below] + (sorted[above] - sorted[below]) * (place - place.floor())
 }
 
 fn lengths(tests: &[TestQuestion], scores: &Scores) -> Vec<(usize, f64, bool)> {

@@ -85,7 +85,7 @@ fn questions_that_a_criterion_cannot_use_are_counted_by_reason() {
         home.write("none.json", &array(&data));
         let said = home.fails(&["localize", "none.json"], 1);
         assert!(said.contains(says) && said.contains("criterion answer_mass"), "{said}");
-        assert!(said.contains("choose by --criterion auroc"), "what to do: {said}");
+        assert!(said.contains("choose by --criterion qrhead"), "what to do: {said}");
     }
 }
 

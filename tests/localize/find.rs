@@ -40,6 +40,10 @@ fn the_planted_head_is_found_by_every_criterion() {
     assert_eq!(auroc["best"][0]["value"]["mean"], 1.0);
     let search = found(&["--search"]);
     assert_eq!((&search["criterion"], &search["held_out_auroc"]["mean"]), (&json!("auroc"), &json!(1.0)));
+    assert_eq!(
+        (search["methods"].as_array().unwrap().len(), &search["methods"][0]["held_out_auroc"]),
+        (24, &json!(1.0))
+    );
     assert_eq!(observations(&home.at("study")).len(), 16, "observed once, for all of them");
 }
 
@@ -77,7 +81,7 @@ fn head_set_heatmap_pictures_and_record_say_the_same() {
         (json!(provenance["data"]), json!(provenance["n"]), json!(provenance["seed"])),
         (json!("data.json"), json!(8), json!(5))
     );
-    let mass = provenance["masses"][PLANTED].as_float().unwrap();
+    let mass = provenance["values"][PLANTED].as_float().unwrap();
     assert!((mass - run["best"][0]["value"]["mean"].as_f64().unwrap()).abs() <= 5e-5);
     // heatmap.csv
     let csv = home.read("study/heatmap.csv");
@@ -359,6 +363,7 @@ fn one_input_of_each_trajectory_is_observed() {
     let run = home.json("study/run.json");
     assert_eq!((&run["inputs"], &run["heads"]), (&json!(5), &json!([PLANTED])));
     assert!(run["auroc"].is_null() && run["held_out_auroc"].is_null(), "trajectories have no labels");
-    assert!(shown.contains("try qrae eval"), "{shown}");
+    let again = ["qrae eval LABELLED --model ", "/planted --head-set study/heads.toml"];
+    assert!(again.iter().all(|part| shown.contains(part)), "{shown}");
     assert!(!home.at("study/scores.png").exists());
 }

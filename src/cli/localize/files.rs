@@ -16,7 +16,7 @@ use crate::{
     prompt::template::CivilTime,
     score::heads::{Provenance, RawHeadSet},
     study::{
-        find::Findings,
+        find::{Findings, MethodWorth},
         folder::{Folder, Identity, write_whole},
     },
     text::shown,
@@ -82,7 +82,7 @@ fn rounded(x: f64) -> f64 {
 }
 
 fn head_set(identity: &Identity, found: &Findings, data: &str, seed: u64) -> RawHeadSet {
-    let masses: BTreeMap<HeadRef, f64> =
+    let values: BTreeMap<HeadRef, f64> =
         found.best.iter().map(|spread| (spread.head, rounded(spread.value.mean))).collect();
     RawHeadSet {
         name: "heads".into(),
@@ -106,7 +106,7 @@ fn head_set(identity: &Identity, found: &Findings, data: &str, seed: u64) -> Raw
             held_out_auroc: found.held_out.map(|i| rounded(i.mean)),
             compute: Some(identity.compute.clone()),
             note: None,
-            masses,
+            values,
         },
     }
 }
@@ -123,6 +123,10 @@ fn heatmap_csv(found: &Findings, n_heads: usize) -> String {
 
 fn interval(i: &Interval) -> serde_json::Value {
     json!({"mean": i.mean, "low": i.low, "high": i.high})
+}
+
+fn method_worth(m: &MethodWorth) -> serde_json::Value {
+    json!({"method": m.method.to_string(), "k": m.k, "held_out_auroc": m.auroc, "standard_error": m.standard_error})
 }
 
 fn record(
@@ -156,7 +160,10 @@ fn record(
         "curve": found.curve.as_ref().map(|c| json!({"auroc": c.auroc, "standard_error": c.standard_error})),
         "best": best,
         "split_half": found.split_half,
+        "same_without_held_out": found.unanimous,
+        "methods": found.methods.iter().map(method_worth).collect::<Vec<_>>(),
         "hoeffding_bound": found.bound,
+        "hoeffding_inputs": found.bound_inputs,
         "boundary_gap": found.gap,
         "heatmap": found.heat.chunks_exact(identity.n_heads).collect::<Vec<_>>(),
     })

@@ -76,9 +76,10 @@ pub struct Provenance {
     /// Anything else a reader should know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Mean attention mass on the answer per head, in `[0, 1]`; may also name heads that were not chosen.
+    /// Mean of what the criterion looks at, per head: attention mass on the answer, QRHead's score or AUROC. May also
+    /// name heads that were not chosen.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub masses: BTreeMap<HeadRef, f64>,
+    pub values: BTreeMap<HeadRef, f64>,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -154,7 +155,7 @@ impl RawHeadSet {
             return Some(HeadSetProblem::NoHeads);
         }
         let fits = |h: &HeadRef| usize::from(h.layer) < self.n_layers && usize::from(h.head) < self.n_heads;
-        if let Some(&head) = self.heads.iter().chain(self.provenance.masses.keys()).find(|h| !fits(h)) {
+        if let Some(&head) = self.heads.iter().chain(self.provenance.values.keys()).find(|h| !fits(h)) {
             let (n_layers, n_heads) = (self.n_layers, self.n_heads);
             return Some(HeadSetProblem::OutOfRange { head, n_layers, n_heads });
         }

@@ -12,7 +12,7 @@ heads = ["L3H0", "L1H1"]
 prompt_hash = "sha256:p"
 tokenizer_hash = "sha256:t"
 method = { statistic = "breadth", control = "null_query", read = "query_mean" }
-provenance = { data = "40 questions", criterion = "auroc", n = 40, auroc = 0.88, masses = { L1H1 = 0.5, L0H0 = 0.1 } }
+provenance = { data = "40 questions", criterion = "auroc", n = 40, auroc = 0.88, values = { L1H1 = 0.5, L0H0 = 0.1 } }
 "#;
 
 const TARGET: HeadTarget<'_> = HeadTarget {
@@ -45,7 +45,7 @@ fn a_bound_set_is_sorted_and_knows_its_depth_and_method() {
     assert_eq!((set.name(), set.standing()), ("m.test", Standing::Bound));
     let method = Method { statistic: Statistic::Breadth, control: Control::NullQuery, read: Read::QueryMean };
     assert_eq!((set.method(), set.default_method()), (Some(method), method));
-    assert_eq!((set.provenance().n, set.provenance().masses.len()), (Some(40), 2));
+    assert_eq!((set.provenance().n, set.provenance().values.len()), (Some(40), 2));
     assert!(set.hash().starts_with("sha256:"));
     assert_eq!(set.label(), format!("m.test@{}", &set.hash()[7..19]));
 }

@@ -64,7 +64,8 @@ fn the_head_with_most_attention_on_the_answer_comes_first() {
     assert_eq!((found.inputs, found.method, found.criterion), (8, Method::default(), Criterion::AnswerMass));
     assert_eq!(found.heat, [0.125, 0.03125, 0.25, 0.03125, 0.53125, 0.125]);
     assert_eq!(found.gap, Some(0.125));
-    assert!((found.bound - ((12.0_f64 / 0.05).ln() / 16.0).sqrt()).abs() < 1e-12);
+    assert!((found.bound.unwrap() - ((2.0 * 6.0_f64 / 0.05).ln() / 16.0).sqrt()).abs() < 1e-12);
+    assert_eq!(found.bound_inputs, Some(702), "2 · ln 240 / 0.125² is 701.5");
     // ties in the order of the heads
     let best: Vec<String> = found.best.iter().map(|s| s.head.to_string()).collect();
     assert_eq!(best, ["L1H1", "L0H2", "L0H0", "L1H2", "L0H1", "L1H0"]);
@@ -84,7 +85,7 @@ fn k_heads_are_chosen_and_ties_go_to_the_lower_head() {
     let records = answered(&[[0.1, 0.3, 0.3, 0.2, 0.3, 0.0]; 3]);
     let of = |k| find(&records, 3, &FindOptions { k: Some(k), ..by(Criterion::AnswerMass) });
     assert_eq!(heads(&of(1).unwrap()), ["L0H1"]);
-    assert_eq!(of(1).unwrap().gap, Some(0.0));
+    assert_eq!((of(1).unwrap().gap, of(1).unwrap().bound_inputs), (Some(0.0), None));
     assert_eq!(heads(&of(4).unwrap()), ["L0H1", "L0H2", "L1H1", "L1H0"]);
     let all = of(6).unwrap();
     assert_eq!((heads(&all).len(), all.gap), (6, None));
@@ -111,6 +112,7 @@ fn qrhead_sums_over_relevant_chunks_and_may_be_negative() {
     let found = find(&records, 2, &FindOptions { k: Some(1), ..by(Criterion::QrHead) }).unwrap();
     assert_eq!((heads(&found), found.inputs), (vec!["L0H0".to_owned()], 2));
     assert_eq!(found.heat, [0.5, -0.25], "(0.75 + 0.25) / 2 and (−0.25 − 0.25) / 2");
+    assert_eq!((found.bound, found.bound_inputs), (None, None), "the bound is for values in 0 to 1");
 }
 
 #[test]
@@ -169,6 +171,33 @@ fn a_search_finds_the_method_and_tells_heads_by_it() {
     assert_eq!(found.best[0].top_frequency, 1.0);
     assert_eq!((found.auroc.unwrap().mean, found.held_out.unwrap().mean), (1.0, 1.0));
     assert_eq!(found.curve.as_ref().unwrap().auroc[0], 1.0);
+    // every method is told, the one that won first
+    assert_eq!(
+        (found.methods.len(), found.methods[0].method, found.methods[0].k),
+        (methods().count(), OTHER, 1)
+    );
+    assert_eq!((found.methods[0].auroc, found.methods[0].standard_error), (1.0, 0.0));
+    assert!(found.methods.windows(2).all(|pair| pair[0].auroc >= pair[1].auroc));
+    assert!(found.methods[1].auroc < 1.0, "{:?}", found.methods[1]);
+    assert!(found.unanimous, "nineteen choose what twenty choose");
+    assert!(find(&records, 3, &by(Criterion::Auroc)).unwrap().methods.is_empty(), "nothing was searched");
+}
+
+#[test]
+fn choices_that_hang_on_one_input_are_not_unanimous() {
+    let mut rows = vec![[0.5, 0.4, 0.1, 0.1, 0.1, 0.1]; 4];
+    let of = |rows: &[[f32; 6]]| {
+        find(&answered(rows), 3, &FindOptions { k: Some(1), ..by(Criterion::AnswerMass) }).unwrap()
+    };
+    assert!(of(&rows).unanimous);
+    assert!(!of(&rows[..1]).unanimous, "one input has no others");
+    rows[2][1] = 0.85;
+    let found = of(&rows);
+    assert_eq!(heads(&found), ["L0H1"]);
+    assert!(!found.unanimous, "without the third L0H0 wins");
+    // the order they are chosen in does not count
+    let two = FindOptions { k: Some(2), ..by(Criterion::AnswerMass) };
+    assert!(find(&answered(&rows), 3, &two).unwrap().unanimous);
 }
 
 #[test]
@@ -256,7 +285,13 @@ fn what_inputs_lack_is_told_with_what_to_do() {
     let few = labelled(4, 0, OTHER);
     for options in [by(Criterion::Auroc), FindOptions { k: Some(1), ..by(Criterion::Auroc) }] {
         let error = find(&few, 3, &options).unwrap_err();
-        assert!(matches!(error, FindError::Select(SelectError::TooFew { usable: 4, .. })), "{error}");
+        let needed = if options.k.is_some() { 5 } else { 7 };
+        assert_eq!(error, FindError::TooFew { usable: 4, needed });
+        let told = error.to_string();
+        assert!(
+            told.contains(&format!("add {}", needed - 4)) && told.contains("--criterion qrhead"),
+            "{told}"
+        );
     }
     let mut wild = labelled(8, 0, OTHER);
     wild[3].labels = Some(vec![99, 0, 0, 0]);
