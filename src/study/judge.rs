@@ -389,6 +389,8 @@ pub struct OrderSensitivity {
     pub auroc: f64,
     /// Standard deviation over orders of the mean AUROC.
     pub deviation: f64,
+    /// Mean AUROC of each chunk's mean score over the orders.
+    pub averaged: f64,
     /// Mean over questions and pairs of orders: share of the first k that is the same.
     pub overlap: f64,
 }
@@ -402,12 +404,16 @@ pub fn order_sensitivity(
     labels: &[Vec<u32>],
     k: usize,
 ) -> Result<OrderSensitivity, JudgeError> {
-    let mut means = Vec::new();
-    for scores in orders {
+    let mean_auroc = |scores: &Vec<Vec<f64>>| -> Result<f64, JudgeError> {
         let metrics: Vec<Metrics> =
             scores.iter().zip(labels).map(|(s, l)| Metrics::new(s, l, k)).collect::<Result<_, _>>()?;
         let aurocs: Vec<f64> = metrics.iter().filter_map(|m| m.auroc).collect();
-        means.push(aurocs.iter().sum::<f64>() / aurocs.len().max(1) as f64);
+        Ok(aurocs.iter().sum::<f64>() / aurocs.len().max(1) as f64)
+    };
+    let means = orders.iter().map(mean_auroc).collect::<Result<Vec<f64>, _>>()?;
+    let mut sums = orders.first().cloned().unwrap_or_default();
+    for scores in orders.iter().skip(1) {
+        sums.iter_mut().flatten().zip(scores.iter().flatten()).for_each(|(sum, score)| *sum += score);
     }
     let n = means.len() as f64;
     let auroc = means.iter().sum::<f64>() / n;
@@ -422,5 +428,11 @@ pub fn order_sensitivity(
         }
     }
     let overlap = if pairs > 0.0 { same / pairs } else { 1.0 };
-    Ok(OrderSensitivity { orders: orders.len(), auroc, deviation: variance.sqrt(), overlap })
+    Ok(OrderSensitivity {
+        orders: orders.len(),
+        auroc,
+        deviation: variance.sqrt(),
+        overlap,
+        averaged: mean_auroc(&sums)?,
+    })
 }

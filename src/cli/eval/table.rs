@@ -116,10 +116,13 @@ impl Report<'_> {
         if let Some(order) = &self.order {
             told.push(format!(
                 "with the chunks in {} orders the head set's AUROC is {:.1} on average and differs by {:.1} (standard deviation) \
-                 from order to order; of the first {} chunks of one order, {:.0} % are also first in another",
+                 from order to order; each chunk's mean over them has {:.1} (score with --orders {}); of the first {} chunks of \
+                 one order, {:.0} % are also first in another",
                 order.orders,
                 100.0 * order.auroc,
                 100.0 * order.deviation,
+                100.0 * order.averaged,
+                order.orders,
                 j.k,
                 100.0 * order.overlap
             ));
@@ -172,7 +175,7 @@ impl Report<'_> {
             json!({"name": row.name, "heads": row.heads, "note": note, "auroc": spread(&m.auroc),
                    "recall": spread(&m.recall), "ndcg": spread(&m.ndcg), "mrr": spread(&m.mrr)})
         };
-        let order = |o: &OrderSensitivity| json!({"orders": o.orders, "auroc": o.auroc, "deviation": o.deviation, "overlap": o.overlap});
+        let order = |o: &OrderSensitivity| json!({"orders": o.orders, "auroc": o.auroc, "deviation": o.deviation, "overlap": o.overlap, "averaged": o.averaged});
         let j = self.judgement;
         json!({
             "model": self.identity.model, "compute": self.identity.compute, "data": self.data.display().to_string(),

@@ -234,11 +234,16 @@ fn orders_are_compared_by_auroc_and_by_what_comes_first() {
     let labels = vec![vec![1, 0, 0], vec![0, 0, 1]];
     let right = vec![vec![0.9, 0.2, 0.1], vec![0.1, 0.2, 0.9]];
     let one = order_sensitivity(&[right.clone(), right.clone(), right.clone()], &labels, 2).unwrap();
-    assert_eq!(one, OrderSensitivity { orders: 3, auroc: 1.0, deviation: 0.0, overlap: 1.0 });
+    assert_eq!(one, OrderSensitivity { orders: 3, auroc: 1.0, deviation: 0.0, overlap: 1.0, averaged: 1.0 });
     // the second order turns the first question around: AUROC ½ in place of 1, and of its first two chunks one stays
     let other = vec![vec![0.1, 0.2, 0.9], vec![0.1, 0.2, 0.9]];
     let two = order_sensitivity(&[right.clone(), other], &labels, 2).unwrap();
     assert_eq!((two.orders, two.auroc, two.overlap), (2, 0.75, 0.75));
+    assert_eq!(
+        two.averaged,
+        (0.75 + 1.0) / 2.0,
+        "summed, the first question's relevant chunk ties with another"
+    );
     assert!((two.deviation - 0.125_f64.sqrt()).abs() < 1e-12, "{two:?}");
     // more than there are
     assert_eq!(order_sensitivity(&[right.clone(), right.clone()], &labels, 9).unwrap().overlap, 1.0);
