@@ -11,6 +11,7 @@ mod layers;
 mod metrics;
 mod models;
 mod ops;
+mod page;
 mod score;
 mod sse;
 mod state;
@@ -49,6 +50,8 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/detokenize", post(tokenize::detokenize))
         .route("/health", get(ops::health))
         .route("/metrics", get(ops::metrics))
+        .route("/", get(page::file))
+        .route("/web/{file}", get(page::file))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(state.clone(), layers::ready))
