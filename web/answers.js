@@ -22,6 +22,8 @@ export function startAnswers(say) {
   const parts = frame(start, stop);
   watch(['scored', 'keep', 'send'], (state) => state.scored && controls(parts, state));
   watch(['scored', 'answers'], (state) => {
+    // other chunks were scored meanwhile
+    if (state.answers === null) running?.abort();
     const busy = state.answers?.running ?? false;
     parts.go.hidden = busy;
     parts.stop.hidden = !busy;
@@ -86,10 +88,10 @@ async function both(say) {
   const fresh = (title) => ({ title, phase: 'waiting', text: '', problem: null });
   set({ answers: { full: fresh(`All ${several(all.length, 'chunk')}`), filtered: fresh(what), running: true } });
   for (const [side, chunks] of [['full', all], ['filtered', kept]]) {
-    if (running !== mine) return;
+    if (running !== mine || !get().answers) return;
     await answer(side, prompt(scored.question, chunks), mine);
   }
-  if (running !== mine) return;
+  if (running !== mine || !get().answers) return;
   running = null;
   set({ answers: { ...get().answers, running: false } });
   say('Both answers are there');
@@ -98,7 +100,7 @@ async function both(say) {
 /** One answer, into the state piece by piece. */
 async function answer(side, content, mine) {
   const change = (fields) => {
-    if (running === mine) set({ answers: { ...get().answers, [side]: { ...get().answers[side], ...fields } } });
+    if (running === mine && get().answers) set({ answers: { ...get().answers, [side]: { ...get().answers[side], ...fields } } });
   };
   if (mine.signal.aborted) return change({ phase: 'stopped' });
   const body = {

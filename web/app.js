@@ -63,7 +63,8 @@ async function score(of) {
       answers: same && scored.question === question && scored.chunks === chunks ? get().answers : null,
       pointed: null,
     });
-    say(`Scored ${several(chunks.length, 'chunk')}`);
+    const best = answer.results.find((result) => result.rank === 1);
+    say(`Scored ${several(chunks.length, 'chunk')}${best ? `; first is ${chunks[best.index].title ?? `chunk ${best.index + 1}`}` : ''}`);
   } catch (error) {
     if (error.name === 'AbortError') return;
     set({ problem: { problem: asProblem(error), again: () => score(of) } });

@@ -45,7 +45,11 @@ export function startAsk(score) {
     submit();
   });
   byId('example').addEventListener('click', load);
-  byId('example-first').addEventListener('click', () => load().then(submit));
+  byId('example-first').addEventListener('click', async () => {
+    await load();
+    byId('results').focus({ preventScroll: true }); // the button goes
+    submit();
+  });
   byId('rescore').addEventListener('click', submit);
 
   watch(['parsed'], ({ parsed }) => {

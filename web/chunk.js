@@ -8,13 +8,15 @@ import { gate, inside, pieces, response, scoreIn, shade, strongest } from './spa
 export function chunkView(index, chunk, result, even) {
   const explain = result.explain ?? [];
   const cut = pieces(chunk.text, explain);
-  const nodes = cut.map((piece, i) => el('span', { data: { piece: i } }, piece.text));
+  // the space before a word is no part of what is shaded
+  const spaces = cut.map((piece) => el('span', {}, /^\s*/.exec(piece.text)[0]));
+  const nodes = cut.map((piece, i) => el('span', { data: { piece: i } }, piece.text.trimStart()));
   const ofTitle = explain.filter((token) => token.in_title);
   const title = el('h3', { class: 'chunk-title', id: `chunk-${index}` }, el('span', {}, chunk.title || `Chunk ${index + 1}`));
   const text = el('p', {
     class: 'chunk-text', tabindex: 0, role: 'group', 'aria-labelledby': `chunk-${index}`,
     'aria-description': 'Arrow keys go from word to word',
-  }, nodes);
+  }, nodes.flatMap((one, i) => [spaces[i], one]));
   const place = el('span', { class: 'rank' });
   const bar = el('span', {});
   const score = el('span', { class: 'score' });
@@ -41,12 +43,14 @@ export function chunkView(index, chunk, result, even) {
     paint({ head, share }) {
       windows = gate(chunk.text, cut, head, share);
       const kept = { tokens: 0, of: 0, windows: windows.length };
-      let before = true;
+      let before = { is: true, level: 0 };
       cut.forEach((piece, i) => {
         const is = inside(piece, windows);
-        const first = !is && before;
-        nodes[i].className = `r${shade(strongest(piece.tokens, head), even)}${is ? ' kept' : ''}${first ? ' gap' : ''}`;
-        before = is;
+        const level = shade(strongest(piece.tokens, head), even);
+        const gap = !is && (before.is || i === 0);
+        nodes[i].className = `r${level}${is ? ' kept' : ''}${gap ? ' gap' : ''}`;
+        spaces[i].className = `r${Math.min(level, before.level)}${is && before.is && i > 0 ? ' kept' : ''}`;
+        before = { is, level };
         kept.of += piece.tokens.length;
         if (is) kept.tokens += piece.tokens.length;
       });

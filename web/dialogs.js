@@ -1,14 +1,15 @@
 // The two dialogs (key, shortcuts) and the theme.
 
-import { byId } from './dom.js';
+import { byId, el, show } from './dom.js';
 
 /** Asks for a key; null when none is given. `wrong`: one was sent and refused. */
 export function askForKey(wrong) {
   const dialog = byId('key-dialog');
   const field = byId('key');
-  byId('key-told').textContent = wrong
+  const code = (text) => el('code', {}, text);
+  show(byId('key-told'), wrong
     ? 'The key that was sent is none of this server’s. Enter another one.'
-    : 'Enter one of the keys it was started with: --api-key, QRAE_API_KEY, or a line of --api-key-file.';
+    : ['Enter one of the keys it was started with: ', code('--api-key'), ', ', code('QRAE_API_KEY'), ', or a line of ', code('--api-key-file'), '.']);
   byId('key-told').classList.toggle('wrong', wrong);
   field.value = '';
   dialog.returnValue = '';

@@ -36,8 +36,9 @@ export const count = (n) => whole.format(n);
 /** `1 chunk`, `2 chunks` */
 export const several = (n, word) => `${count(n)} ${word}${n === 1 ? '' : 's'}`;
 
-/** 0.04 s, 1.2 s, 85 s */
+/** < 1 ms, 40 ms, 1.2 s, 85 s */
 export function seconds(s) {
+  if (s < 0.0005) return '< 1 ms';
   if (s < 0.0995) return `${Math.round(s * 1000)} ms`;
   return s < 9.95 ? `${s.toFixed(s < 0.995 ? 2 : 1)} s` : `${Math.round(s)} s`;
 }

@@ -21,7 +21,8 @@ export function startInspector() {
 
 function view({ chunks, answer: { results, heads } }, { chunk, piece }, shown) {
   const even = evenShare(results);
-  const { text, tokens } = pieces(chunks[chunk].text, results[chunk].explain ?? [])[piece];
+  const whole = chunks[chunk].text;
+  const { from, to, text, tokens } = pieces(whole, results[chunk].explain ?? [])[piece];
   const times = (head) => strongest(tokens, head) / even;
   const most = Math.max(1, ...heads.map((_, head) => times(head)));
   const fact = (name, head) => {
@@ -31,7 +32,10 @@ function view({ chunks, answer: { results, heads } }, { chunk, piece }, shown) {
       el('span', {}, name), el('span', { class: 'head-bar', 'aria-hidden': 'true' }, bar), el('b', {}, `${times(head).toFixed(1)}×`));
   };
   return [
-    el('span', { class: 'word' }, `“${text.trim() || text}”`),
+    el('span', { class: 'word' },
+      el('span', {}, /\s/.test(text[0]) ? '' : /\S*$/.exec(whole.slice(Math.max(0, from - 40), from))[0]),
+      text.trim() || '␣',
+      el('span', {}, /\s$/.test(text) ? '' : /^\S*/.exec(whole.slice(to, to + 40))[0])),
     tokens.length === 0 ? el('span', { class: 'quiet' }, 'was not scored')
       : el('span', { class: 'head-facts' }, fact('mean', -1), heads.map(fact)),
   ];

@@ -32,10 +32,10 @@ export function startMethod(rescore) {
     set({ options: { ...get().options, [name]: value } });
     rescore();
   };
-  watch(['sets'], ({ sets }) => {
+  watch(['sets', 'server'], ({ sets, server }) => {
     show(options, ...fields(sets, choose));
     const first = sets.find((one) => one.default);
-    reflect(options, first?.method ?? PAPER);
+    reflect(options, server.phase === 'ready' ? first?.method ?? PAPER : {});
   });
   watch(['scored'], ({ scored }) => scored && show(heads, ...radios(scored.answer.heads)));
   watch(['scored', 'head'], ({ head }) => {
@@ -75,6 +75,6 @@ function fields(sets, choose) {
 function reflect(options, method) {
   for (const name of Object.keys(CHOICES)) {
     const select = options.querySelector(`#option-${name}`);
-    if (select) select.value = method[name];
+    if (select) select.value = method[name] ?? '';
   }
 }

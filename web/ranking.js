@@ -33,8 +33,11 @@ function order({ scored: { answer: { results } }, head, keep }) {
     view.rank({ rank: i + 1, overall: results[index].rank, head, most, kept: i < keep });
     return view.node;
   });
-  const cut = el('li', { class: 'cut', role: 'presentation' }, `best ${count(keep)} above are kept`);
+  const cut = el('li', { class: 'cut', role: 'presentation' }, keep === 1 ? 'the best one is kept' : `the best ${count(keep)} are kept`);
+  const focus = document.activeElement;
   show(byId('ranking'), list.slice(0, keep), keep < list.length && cut, list.slice(keep));
+  // what is moved in the document loses the focus
+  if (focus !== document.activeElement && byId('ranking').contains(focus)) focus.focus({ preventScroll: true });
 }
 
 function gate({ head, share, onlyKept }) {
