@@ -100,6 +100,7 @@ watch(['server'], ({ server }) => {
 
 watch(['problem'], ({ problem }) => {
   show(byId('problem'), problem && problemView(problem.problem, problem.again));
+  if (problem) byId('problem').scrollIntoView({ block: 'nearest' });
 });
 
 watch(['scoring', 'scored', 'problem'], ({ scoring, scored, problem }) => {

@@ -23,7 +23,10 @@ export function startAsk(score) {
   const submit = () => {
     changed();
     const missing = lacking(get());
-    if (missing === null) return score();
+    if (missing === null) {
+      comeIntoView(byId('results'));
+      return score();
+    }
     (missing.field === 'question' ? question : chunks).focus();
     return set({ problem: { problem: missing.problem, again: null } });
   };
@@ -65,6 +68,12 @@ export function startAsk(score) {
   });
   changed();
   return { submit, load, focus: () => question.focus() };
+}
+
+/** Scrolls where what comes would not be seen: below the form on a narrow screen, or far above. */
+function comeIntoView(node) {
+  const { top } = node.getBoundingClientRect();
+  if (top > 0.6 * innerHeight || top < -200) node.scrollIntoView({ block: 'start' });
 }
 
 /** What the form lacks, or null. */

@@ -36,7 +36,7 @@ function view({ chunks, answer: { results, heads } }, { chunk, piece }, shown) {
       el('span', {}, /\s/.test(text[0]) ? '' : /\S*$/.exec(whole.slice(Math.max(0, from - 40), from))[0]),
       text.trim() || '␣',
       el('span', {}, /\s$/.test(text) ? '' : /^\S*/.exec(whole.slice(to, to + 40))[0])),
-    tokens.length === 0 ? el('span', { class: 'quiet' }, 'was not scored')
-      : el('span', { class: 'head-facts' }, fact('mean', -1), heads.map(fact)),
+    el('span', { class: 'quiet' }, tokens.length === 0 ? 'was not scored' : 'responds, in even shares'),
+    tokens.length > 0 && el('span', { class: 'head-facts' }, fact('mean', -1), heads.map(fact)),
   ];
 }

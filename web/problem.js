@@ -23,7 +23,7 @@ function explain(status, code, param) {
     return ['That is more than the model takes', 'Use fewer or shorter chunks, or start the server with a larger --max-model-len.'];
   }
   if (status === 404 && param === 'head_set') {
-    return ['This model has no head set to score with', 'Name heads under “Heads” such as L16H7 L13H0, or serve a model that has a set: qrae models list.'];
+    return ['This model has no head set to score with', 'Name some under “other heads”, such as L16H7 L13H0, or serve a model that has a set: qrae models list.'];
   }
   switch (status) {
     case 400: case 404: case 422: return ['The server refused this request', 'Change what the message names and try again.'];

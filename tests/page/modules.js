@@ -51,5 +51,27 @@
 
   const results = [{ score: 1, rank: 2, heads: [{ score: 5 }, { score: 2 }] }, { score: 3, rank: 1, heads: [{ score: 5 }, { score: 4 }] }];
   same('ranking', [-1, 0, 1].map((head) => spans.ranking(results, head)), [[1, 0], [0, 1], [1, 0]]);
+
+  // a chat whose bytes come one by one, letters cut in the middle
+  const { chat } = await import('/web/api.js');
+  const real = window.fetch;
+  const answering = async (body, status = 200) => {
+    const bytes = new TextEncoder().encode(body);
+    const stream = new ReadableStream({ start(to) { for (const byte of bytes) to.enqueue(new Uint8Array([byte])); to.close(); } });
+    window.fetch = () => Promise.resolve(new Response(stream, { status }));
+    const got = [];
+    try {
+      for await (const event of chat({}, null)) got.push(event.t);
+    } catch (error) {
+      got.push(`${error.title}: ${error.told}`);
+    }
+    window.fetch = real;
+    return got;
+  };
+  same('events', await answering(': a comment\n\ndata: {"t": "é😀"}\n\ndata: {"t": "b\\n\\n"}\n\ndata: [DONE]\n\n'), ['é😀', 'b\n\n']);
+  same('broken off', (await answering('data: {"t": 1}\n\ndata: {"t"'))[1].startsWith('The answer broke off'), true);
+  same('failed on the way', (await answering('data: {"error": {"message": "m"}}\n\n')), ['The server failed on this request: m']);
+  same('too busy', (await answering('{"error": {"message": "m"}}', 429)), ['The server has all it can do: m']);
+  same('no JSON at all', (await answering('<html>', 502)), ['The server failed on this request: The server answered 502.']);
   return failures;
 })()
