@@ -52,6 +52,12 @@
   const results = [{ score: 1, rank: 2, heads: [{ score: 5 }, { score: 2 }] }, { score: 3, rank: 1, heads: [{ score: 5 }, { score: 4 }] }];
   same('ranking', [-1, 0, 1].map((head) => spans.ranking(results, head)), [[1, 0], [0, 1], [1, 0]]);
 
+  const { ofAnswer } = await import('/web/problem.js');
+  const todo = (status, error) => ofAnswer(status, error, null).todo;
+  same('no head set', todo(404, { param: 'head_set', code: 'not_found' }).includes('other heads'), true);
+  same('too long', todo(400, { code: 'context_length_exceeded' }).includes('--max-model-len'), true);
+  same('too much', todo(413, {}).includes('--max-body-bytes'), true);
+
   // a chat whose bytes come one by one, letters cut in the middle
   const { chat } = await import('/web/api.js');
   const real = window.fetch;

@@ -25,6 +25,10 @@ def take(page, servers, folder):
     for _ in range(3):
         page.key("ArrowRight")
     page.picture(folder / "inspector.png")
+    page.click("#only-kept")
+    page.js("scrollTo(0, 0)")
+    page.picture(folder / "only-kept.png")
+    page.click("#only-kept")
     page.scheme("dark")
     page.js("scrollTo(0, 0)")
     page.click(".head:nth-child(3)")
