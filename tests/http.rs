@@ -9,6 +9,8 @@ mod errors;
 mod generate;
 #[path = "http/ops.rs"]
 mod ops;
+#[path = "http/page.rs"]
+mod page;
 #[path = "http/prompts.rs"]
 mod prompts;
 #[path = "http/real.rs"]

@@ -1,4 +1,4 @@
-//! Keys. Everything but `/health` is closed to requests without one, whatever their path.
+//! Keys. Everything but `/health` and the page's files is closed to requests without one, whatever their path.
 
 use axum::{
     extract::{Request, State},
@@ -9,7 +9,7 @@ use axum::{
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::{ApiError, AppState};
+use super::{ApiError, AppState, page};
 
 /// The keys, as digests: comparing those takes the same time whatever was sent.
 pub(super) struct Keys(Vec<[u8; 32]>);
@@ -44,7 +44,8 @@ pub(super) async fn check(
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if request.uri().path() == "/health" || state.keys().open(request.headers()) {
+    let path = request.uri().path();
+    if path == "/health" || page::at(path).is_some() || state.keys().open(request.headers()) {
         return Ok(next.run(request).await);
     }
     let message = if request.headers().contains_key(header::AUTHORIZATION) {

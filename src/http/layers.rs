@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 
-use super::{ApiError, AppState};
+use super::{ApiError, AppState, page};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -39,13 +39,14 @@ pub(super) async fn count(State(state): State<AppState>, request: Request, next:
     response
 }
 
-/// Until the model is there, everything but `/health`, which says so itself, answers 503.
+/// Until the model is there, everything but the page's files and `/health`, which says so itself, answers 503.
 pub(super) async fn ready(
     State(state): State<AppState>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if request.uri().path() != "/health" {
+    let path = request.uri().path();
+    if path != "/health" && page::at(path).is_none() {
         state.served()?;
     }
     Ok(next.run(request).await)

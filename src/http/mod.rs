@@ -11,6 +11,7 @@ mod layers;
 mod metrics;
 mod models;
 mod ops;
+mod page;
 mod rerank;
 mod score;
 mod sse;
@@ -53,6 +54,8 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/detokenize", post(tokenize::detokenize))
         .route("/health", get(ops::health))
         .route("/metrics", get(ops::metrics))
+        .route("/", get(page::file))
+        .route("/web/{file}", get(page::file))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(state.clone(), layers::ready))

@@ -287,7 +287,7 @@ async fn unknown_names_are_not_found() {
     let answer = post(&app, SCORE, &score).await;
     check(&answer, 404, "head_set", "no default");
     assert!(answer.text.contains("heads"), "says what to do: {}", answer.text);
-    for path in ["/", "/v1", "/v1/chat", "/v2/models", "/health/x", "/v1/chat/completions/"] {
+    for path in ["/web", "/v1", "/v1/chat", "/v2/models", "/health/x", "/v1/chat/completions/"] {
         check(&get(&app, path).await, 404, None, path);
     }
     for path in [CHAT, COMPLETIONS, SCORE, "/tokenize"] {
