@@ -13,6 +13,8 @@ mod ops;
 mod prompts;
 #[path = "http/real.rs"]
 mod real;
+#[path = "http/rerank.rs"]
+mod rerank;
 #[path = "http/score.rs"]
 mod score;
 #[path = "http/support.rs"]

@@ -46,6 +46,25 @@ impl ApiError {
     }
 }
 
+impl ApiError {
+    /// The same as clients of text-embeddings-inference read it: `{"error", "error_type"}`, with its statuses.
+    pub(super) fn into_tei(self) -> Response {
+        let (status, kind) = match self.status {
+            StatusCode::BAD_REQUEST => (StatusCode::UNPROCESSABLE_ENTITY, "Validation"),
+            StatusCode::TOO_MANY_REQUESTS => (self.status, "Overloaded"),
+            StatusCode::INTERNAL_SERVER_ERROR => (StatusCode::FAILED_DEPENDENCY, "Backend"),
+            StatusCode::SERVICE_UNAVAILABLE => (self.status, "Unhealthy"),
+            other => (other, "Validation"),
+        };
+        let body = json!({"error": self.message, "error_type": kind});
+        let mut response = self.into_response();
+        *response.status_mut() = status;
+        let (mut parts, _) = response.into_parts();
+        parts.headers.remove(header::CONTENT_LENGTH); // of the body that is replaced
+        Response::from_parts(parts, axum::body::Body::from(body.to_string()))
+    }
+}
+
 impl From<ServiceError> for ApiError {
     fn from(error: ServiceError) -> Self {
         let message = error.to_string();

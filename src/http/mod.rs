@@ -11,6 +11,7 @@ mod layers;
 mod metrics;
 mod models;
 mod ops;
+mod rerank;
 mod score;
 mod sse;
 mod state;
@@ -38,6 +39,9 @@ pub use wire::scored::score_json;
 pub fn router(state: AppState) -> Router {
     Router::new()
         .route("/v1/qrae/score", post(score::score))
+        .route("/rerank", post(rerank::rerank))
+        .route("/v1/rerank", post(rerank::rerank))
+        .route("/v2/rerank", post(rerank::rerank))
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/models", get(models::list))

@@ -31,6 +31,18 @@ pub(super) fn head_score(
     HeadScore { score, mass }
 }
 
+impl Statistic {
+    /// A score as relevance in `[0, 1]`, for interfaces that promise one; higher scores are never less relevant. Entropy,
+    /// sum and breadth are one already. A scaled sum `s` may exceed 1, and becomes `s / (1 + s)`.
+    #[must_use]
+    pub fn relevance(self, score: f64) -> f64 {
+        match self {
+            Self::Entropy | Self::Sum | Self::Breadth => score.clamp(0.0, 1.0),
+            Self::ScaledSum => score.max(0.0) / (1.0 + score.max(0.0)),
+        }
+    }
+}
+
 /// `−Σ ρ ln ρ / ln n`, with `0 ln 0 = 0`. Rounding can carry an even response past 1 by an ulp: cut there.
 fn normalised_entropy(responses: impl Iterator<Item = f64>, mass: f64, n: usize) -> f64 {
     let mut entropy = 0.0;
@@ -41,4 +53,23 @@ fn normalised_entropy(responses: impl Iterator<Item = f64>, mass: f64, n: usize)
         }
     }
     (entropy / (n as f64).ln()).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relevance_lies_between_none_and_one_and_keeps_the_order() {
+        for &statistic in Statistic::ALL {
+            let scores = [0.0, 1e-9, 0.25, 0.5, 1.0];
+            let relevance = scores.map(|s| statistic.relevance(s));
+            assert!(
+                relevance.is_sorted_by(|a, b| a < b) && relevance[0] == 0.0 && relevance[4] <= 1.0,
+                "{statistic}"
+            );
+        }
+        assert_eq!([0.25, 1.0, 3.0].map(|s| Statistic::ScaledSum.relevance(s)), [0.2, 0.5, 0.75]);
+        assert_eq!(Statistic::Sum.relevance(1.0 + f64::EPSILON), 1.0, "rounding carries no sum past 1");
+    }
 }

@@ -3,8 +3,10 @@
 pub(super) mod chat;
 pub(super) mod common;
 pub(super) mod completions;
+pub(super) mod rerank;
 pub(super) mod score;
 pub(super) mod scored;
+mod settings;
 
 use std::collections::HashMap;
 

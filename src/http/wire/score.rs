@@ -8,33 +8,20 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{Rest, typed};
-use crate::{
-    http::ApiError,
-    ids::HeadRef,
-    kv::Salt,
-    prompt::layout::Chunk,
-    score::{Control, Read, Statistic},
-    service::score::{HeadChoice, Orders, ScoreJob},
-};
+use super::{settings, typed};
+use crate::{http::ApiError, prompt::layout::Chunk, service::score::ScoreJob};
 
 #[derive(Deserialize)]
 struct Fields {
     query: Option<String>,
     queries: Option<Vec<String>>,
     chunks: Option<Vec<Sent>>,
-    statistic: Option<Statistic>,
-    control: Option<Control>,
-    read: Option<Read>,
-    head_set: Option<String>,
-    heads: Option<Vec<HeadRef>>,
-    orders: Option<Orders>,
     max_tokens_per_chunk: Option<NonZeroUsize>,
     explain: Option<bool>,
-    cache_salt: Option<String>,
-    #[serde(flatten)]
-    rest: Rest,
 }
+
+/// The names of these fields.
+const FIELDS: [&str; 5] = ["query", "queries", "chunks", "max_tokens_per_chunk", "explain"];
 
 /// A chunk as sent: its text alone, or an object.
 struct Sent {
@@ -102,7 +89,7 @@ pub(in crate::http) struct Asked {
 /// A request's job.
 pub(in crate::http) fn job(body: &Value) -> Result<(ScoreJob, Asked), ApiError> {
     let fields: Fields = typed(body)?;
-    super::common::note_unknown(&fields.rest, &fields.rest);
+    settings::note_unknown(body, &FIELDS);
     let many = fields.queries.is_some();
     let queries = match (fields.query, fields.queries) {
         (Some(query), None) => vec![query],
@@ -115,17 +102,6 @@ pub(in crate::http) fn job(body: &Value) -> Result<(ScoreJob, Asked), ApiError> 
         }
         (None, None) => return Err(ApiError::invalid("query", "is missing; give query or queries")),
     };
-    let heads = match (fields.heads, fields.head_set) {
-        (None, None) => HeadChoice::Default,
-        (None, Some(name)) => HeadChoice::Named(name),
-        (Some(heads), None) => HeadChoice::Heads(heads),
-        (Some(_), Some(_)) => {
-            return Err(ApiError::invalid("heads", "are given beside head_set; give one of them"));
-        }
-    };
-    if fields.cache_salt.as_deref().is_some_and(|salt| salt.is_empty() || salt.len() > 1024) {
-        return Err(ApiError::invalid("cache_salt", "must have 1 to 1024 bytes"));
-    }
     let sent =
         fields.chunks.ok_or_else(|| ApiError::invalid("chunks", "is missing; an empty list is fine"))?;
     let (ids, chunks) = sent
@@ -135,14 +111,9 @@ pub(in crate::http) fn job(body: &Value) -> Result<(ScoreJob, Asked), ApiError> 
     let job = ScoreJob {
         queries,
         chunks,
-        heads,
-        statistic: fields.statistic,
-        control: fields.control,
-        read: fields.read,
-        orders: fields.orders.unwrap_or_default(),
         max_tokens_per_chunk: fields.max_tokens_per_chunk,
         explain: fields.explain.unwrap_or(false),
-        salt: fields.cache_salt.as_deref().map_or_else(Salt::none, Salt::new),
+        ..settings::job(body)?
     };
     Ok((job, Asked { ids, many }))
 }
