@@ -76,7 +76,9 @@ class ChunkScore:
     rank: int
     """From 1; no two chunks of a query share one."""
     tokens: int
+    """Of the whole chunk."""
     tokens_scored: int
+    """Those that were read: fewer where the chunk was cut."""
     flags: Flags
     heads: tuple[HeadScore, ...]
     explain: tuple[TokenResponse, ...] | None
