@@ -2,6 +2,7 @@
 //! caller's words.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -15,7 +16,9 @@ use prometheus::{
 use super::state::Served;
 use crate::{
     engine::EngineStats,
+    ids::HeadRef,
     service::{
+        HeadSets,
         generate::{FinishReason, GenerateDelta, Usage},
         score::ScoreAnswer,
     },
@@ -23,6 +26,20 @@ use crate::{
 
 const SECONDS: [f64; 16] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0];
+
+/// Tokens of one request; the last is more than most models take.
+const TOKENS: [f64; 17] =
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5];
+
+/// Scores: in tenths up to 1, the most of three statistics; a scaled sum goes on to the square root of how many times a
+/// chunk's tokens all candidates are.
+const SCORES: [f64; 16] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 50.0];
+
+/// Why requests are refused, in the words of the metric.
+const REASONS: [&str; 6] = ["unauthorized", "not_found", "too_large", "overloaded", "unavailable", "invalid"];
+
+/// The label of heads that a request names itself.
+const CUSTOM: &str = "custom";
 
 /// All metrics of one model.
 pub(super) struct Metrics {
@@ -37,9 +54,18 @@ pub(super) struct Metrics {
     first_token: Histogram,
     per_token: Histogram,
     latency: Histogram,
+    prompt_tokens: Histogram,
+    new_tokens: Histogram,
+    score_queue: Histogram,
+    score_prefill: Histogram,
     chunks: IntCounter,
     scores: Histogram,
-    zero_response: IntCounter,
+    no_response: IntCounter,
+    zero_response: IntCounterVec,
+    /// `name@hash` of the model's head sets, whose heads are labels.
+    head_sets: HashSet<String>,
+    control_tokens: IntCounter,
+    control_cached: IntCounter,
     refused: IntCounterVec,
     answers: IntCounterVec,
 }
@@ -66,8 +92,8 @@ fn add<M: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::
 }
 
 impl Metrics {
-    /// Metrics labelled with the served model's name.
-    pub(super) fn new(model: &str) -> Self {
+    /// Metrics labelled with the served model's name, and where they are a head's, with a head of its own sets.
+    pub(super) fn new(model: &str, head_sets: &HeadSets) -> Self {
         let registry = Registry::new();
         let r = &registry;
         let opts = |name: &str, help: &str| Opts::new(name, help).const_label("model_name", model);
@@ -78,8 +104,7 @@ impl Metrics {
             let opts = HistogramOpts { common_opts: opts(name, help), buckets: buckets.to_vec() };
             add(r, Histogram::with_opts(opts))
         };
-        let tenths: Vec<f64> = (1..=10).map(|i| f64::from(i) / 10.0).collect();
-        Self {
+        let metrics = Self {
             running: gauge("vllm:num_requests_running", "Sequences that hold KV."),
             waiting: gauge("vllm:num_requests_waiting", "Sequences that wait for room."),
             kv_usage: add(
@@ -108,9 +133,40 @@ impl Metrics {
                 "From request to the end of its answer.",
                 &SECONDS,
             ),
+            prompt_tokens: histogram(
+                "vllm:request_prompt_tokens",
+                "Prompt tokens of a generation request.",
+                &TOKENS,
+            ),
+            new_tokens: histogram(
+                "vllm:request_generation_tokens",
+                "Tokens generated for a request, over all its choices.",
+                &TOKENS,
+            ),
+            score_queue: histogram(
+                "qrae_score_queue_time_seconds",
+                "A scoring request's wait for the engine.",
+                &SECONDS,
+            ),
+            score_prefill: histogram(
+                "qrae_score_prefill_time_seconds",
+                "A scoring request's time in the engine.",
+                &SECONDS,
+            ),
             chunks: counter("qrae_chunks_scored_total", "Chunks scored, once per query."),
-            scores: histogram("qrae_scores", "Scores of chunks.", &tenths),
-            zero_response: counter("qrae_zero_response_chunks_total", "Scored chunks no head responds to."),
+            scores: histogram("qrae_scores", "Scores of chunks.", &SCORES),
+            no_response: counter("qrae_zero_response_chunks_total", "Scored chunks no head responds to."),
+            zero_response: counters(
+                "qrae_zero_response_total",
+                "Scored chunks a head does not respond to; heads that requests name themselves are \"custom\".",
+                &["head"],
+            ),
+            head_sets: head_sets.iter().map(|(set, _)| set.label()).collect(),
+            control_tokens: counter("qrae_control_tokens_total", "Tokens of the controls' inputs."),
+            control_cached: counter(
+                "qrae_control_cached_tokens_total",
+                "Tokens of the controls' inputs that were not computed for them but found.",
+            ),
             refused: counters("qrae_requests_refused_total", "Requests refused, by reason.", &["reason"]),
             answers: counters(
                 "qrae_http_requests_total",
@@ -118,6 +174,22 @@ impl Metrics {
                 &["route", "status"],
             ),
             registry,
+        };
+        metrics.begin(head_sets);
+        metrics
+    }
+
+    /// Series whose labels are known from the start begin at 0, so that the first event is a difference.
+    fn begin(&self, head_sets: &HeadSets) {
+        let heads = head_sets.iter().flat_map(|(set, _)| set.heads()).map(ToString::to_string);
+        for head in heads.chain([CUSTOM.to_owned()]) {
+            self.zero_response.with_label_values(&[head]);
+        }
+        for reason in REASONS {
+            self.refused.with_label_values(&[reason]);
+        }
+        for reason in ["stop", "length", "abort"] {
+            self.success.with_label_values(&[reason]);
         }
     }
 
@@ -157,12 +229,26 @@ impl Metrics {
         self.refused.with_label_values(&[reason]).inc();
     }
 
-    /// Notes the scores of an answer.
+    /// Notes the scores of an answer, and what it took.
     pub(super) fn count_scores(&self, answer: &ScoreAnswer) {
+        self.score_queue.observe(answer.timings.queue);
+        self.score_prefill.observe(answer.timings.prefill);
+        self.control_tokens.inc_by(answer.usage.control_tokens as u64);
+        self.control_cached.inc_by(answer.usage.control_cached_tokens as u64);
+        let own = self.head_sets.contains(&answer.head_set);
+        let label = |head: &HeadRef| if own { head.to_string() } else { CUSTOM.to_owned() };
+        let zero: Vec<IntCounter> =
+            answer.heads.iter().map(|head| self.zero_response.with_label_values(&[label(head)])).collect();
         for chunk in answer.queries.iter().flat_map(|q| &q.chunks) {
             self.chunks.inc();
             self.scores.observe(chunk.score.value);
-            self.zero_response.inc_by(u64::from(chunk.score.flags.no_response));
+            self.no_response.inc_by(u64::from(chunk.score.flags.no_response));
+            if chunk.score.flags.empty {
+                continue; // no head could respond
+            }
+            for (zero, head) in zero.iter().zip(&chunk.score.heads) {
+                zero.inc_by(u64::from(head.mass <= 0.0));
+            }
         }
     }
 }
@@ -173,13 +259,13 @@ pub(super) struct Watch {
     begin: Instant,
     first: Option<Duration>,
     unfinished: usize,
-    tokens: usize,
+    usage: Usage,
 }
 
 impl Watch {
     /// From now on, for `choices` choices.
     pub(super) fn new(served: Arc<Served>, begin: Instant, choices: usize) -> Self {
-        Self { served, begin, first: None, unfinished: choices, tokens: 0 }
+        Self { served, begin, first: None, unfinished: choices, usage: Usage::default() }
     }
 
     pub(super) fn see(&mut self, delta: &GenerateDelta, usage: Usage) {
@@ -192,7 +278,7 @@ impl Watch {
             metrics.first_token.observe(first.as_secs_f64());
             self.first = Some(first);
         }
-        self.tokens = usage.completion_tokens;
+        self.usage = usage;
         if let Some(reason) = delta.finish {
             let reason = if reason == FinishReason::Stop { "stop" } else { "length" };
             metrics.success.with_label_values(&[reason]).inc();
@@ -210,7 +296,11 @@ impl Drop for Watch {
         }
         let all = self.begin.elapsed();
         metrics.latency.observe(all.as_secs_f64());
-        if let (Some(first), Some(later)) = (self.first, self.tokens.checked_sub(1).filter(|n| *n > 0)) {
+        let Usage { prompt_tokens, completion_tokens, .. } = self.usage;
+        metrics.prompt_tokens.observe(prompt_tokens as f64);
+        metrics.new_tokens.observe(completion_tokens as f64);
+        if let (Some(first), Some(later)) = (self.first, completion_tokens.checked_sub(1).filter(|n| *n > 0))
+        {
             metrics.per_token.observe((all - first).as_secs_f64() / later as f64);
         }
     }

@@ -72,7 +72,7 @@ impl AppState {
 
     /// Puts the model in; from now on it is served. False when there is one already: that one stays.
     pub fn install(&self, model: ServedModel) -> bool {
-        let metrics = Metrics::new(&model.id);
+        let metrics = Metrics::new(&model.id, &model.head_sets);
         let served = Served { model: Arc::new(model), metrics, created: now() };
         self.0.served.set(Arc::new(served)).is_ok()
     }

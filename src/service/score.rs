@@ -132,6 +132,10 @@ pub struct ScoreUsage {
     pub computed_tokens: usize,
     /// Tokens that one of this request's inputs has from another of them.
     pub shared_tokens: usize,
+    /// Of `prompt_tokens`, those of the controls' inputs.
+    pub control_tokens: usize,
+    /// Of these, those that were not computed for the control: `shared_tokens` but for what queries have from each other.
+    pub control_cached_tokens: usize,
 }
 
 /// Where the time went, in seconds.
@@ -311,8 +315,9 @@ impl ServedModel {
             Control::QueryFree => prompt.prefix.len(),
             Control::NullQuery => prompt.tails.last().map_or(0, input),
         };
-        let prompt_tokens = prompt.tails.iter().take(n).map(input).sum::<usize>() + n * control;
-        Ok(ScoreUsage { prompt_tokens, ..ScoreUsage::default() })
+        let control_tokens = n * control;
+        let prompt_tokens = prompt.tails.iter().take(n).map(input).sum::<usize>() + control_tokens;
+        Ok(ScoreUsage { prompt_tokens, control_tokens, ..ScoreUsage::default() })
     }
 
     /// What the request comes to, for its limits.

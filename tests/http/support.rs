@@ -77,6 +77,15 @@ fn load_from(bos: bool, change: &dyn Fn(&mut [u8])) -> Result<ServedModel, Serve
 }
 
 fn load_with(tokenizer: &str, bos: bool, change: &dyn Fn(&mut [u8])) -> Result<ServedModel, ServeError> {
+    load_with_heads(tokenizer, bos, None, change)
+}
+
+fn load_with_heads(
+    tokenizer: &str,
+    bos: bool,
+    head_set: Option<PathBuf>,
+    change: &dyn Fn(&mut [u8]),
+) -> Result<ServedModel, ServeError> {
     let dir = tempfile::tempdir().unwrap();
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3");
     fs::copy(golden.join("config.json"), dir.path().join("config.json")).unwrap();
@@ -86,7 +95,8 @@ fn load_with(tokenizer: &str, bos: bool, change: &dyn Fn(&mut [u8])) -> Result<S
     fs::write(dir.path().join("tokenizer.json"), tokenizer).unwrap();
     let config = json!({"bos_token": "<s>", "eos_token": "<|im_end|>", "add_bos_token": bos});
     fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
-    let options = LoadOptions { served_name: Some(MODEL.into()), threads: Some(1), ..LoadOptions::default() };
+    let served_name = Some(MODEL.into());
+    let options = LoadOptions { served_name, head_set, threads: Some(1), ..LoadOptions::default() };
     ServedModel::load(&ModelFiles::Folder(dir.path().into()), None, &options)
 }
 
@@ -99,6 +109,14 @@ pub fn model() -> ServedModel {
 pub fn app_with(options: &ServerOptions) -> Router {
     let state = AppState::new(options);
     assert!(state.install(model()));
+    router(state)
+}
+
+/// The tiny model with a head set from a file.
+pub fn app_with_heads(file: PathBuf) -> Router {
+    let state = AppState::new(&ServerOptions::default());
+    let model = load_with_heads(&tokenizer_json(), false, Some(file), &|_| {}).unwrap();
+    assert!(state.install(model));
     router(state)
 }
 

@@ -31,6 +31,9 @@ pub(super) fn answer(
         usage.cached_tokens = output.cached_tokens;
         usage.computed_tokens = output.computed_tokens;
         usage.shared_tokens = usage.prompt_tokens.saturating_sub(usage.cached_tokens + usage.computed_tokens);
+        let among_queries = (job.queries.len() - 1) * prompt.prefix.len();
+        usage.control_cached_tokens =
+            usage.shared_tokens.saturating_sub(among_queries).min(usage.control_tokens);
         let control = match method.control {
             Control::QueryFree => output.control.as_ref(),
             Control::NullQuery => output.tails.last().map(|reads| &reads[0]),

@@ -107,6 +107,8 @@ fn add(sum: &mut ScoreAnswer, answer: ScoreAnswer) {
     usage.cached_tokens += more.cached_tokens;
     usage.computed_tokens += more.computed_tokens;
     usage.shared_tokens += more.shared_tokens;
+    usage.control_tokens += more.control_tokens;
+    usage.control_cached_tokens += more.control_cached_tokens;
     let (timings, more) = (&mut sum.timings, answer.timings);
     timings.tokenize += more.tokenize;
     timings.queue += more.queue;
