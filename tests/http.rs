@@ -7,6 +7,8 @@ mod cancel;
 mod errors;
 #[path = "http/generate.rs"]
 mod generate;
+#[path = "http/openapi.rs"]
+mod openapi;
 #[path = "http/ops.rs"]
 mod ops;
 #[path = "http/page.rs"]

@@ -14,6 +14,7 @@ export const forgetKey = () => sessionStorage.removeItem(KEY);
 
 export const models = () => json('/v1/models');
 export const headSets = () => json('/v1/head_sets');
+export const description = () => json('/openapi.json');
 export const example = () => json('/web/example.json');
 export const score = (body, signal) => json('/v1/qrae/score', { body, signal });
 

@@ -10,6 +10,7 @@ mod error;
 mod layers;
 mod metrics;
 mod models;
+mod openapi;
 mod ops;
 mod page;
 mod rerank;
@@ -54,6 +55,8 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/detokenize", post(tokenize::detokenize))
         .route("/health", get(ops::health))
         .route("/metrics", get(ops::metrics))
+        .route("/openapi.json", get(openapi::description))
+        .route("/docs", get(page::file))
         .route("/", get(page::file))
         .route("/web/{file}", get(page::file))
         .fallback(no_route)

@@ -24,6 +24,9 @@ pub(super) struct File {
 /// The page itself, at `/`.
 const INDEX: File = File { name: "index.html", text: include_str!("../../web/index.html") };
 
+/// The page of the API's description, at `/docs`. It holds no data: its script asks for `/openapi.json`.
+const DOCS: File = File { name: "docs.html", text: include_str!("../../web/docs.html") };
+
 /// Declares the files below `/web/` that lie in the folder of that name.
 macro_rules! files {
     ($($name:literal)+) => {
@@ -35,7 +38,7 @@ macro_rules! files {
 const EXAMPLE: File = File { name: "example.json", text: include_str!("../cli/demo/snippets.json") };
 
 const FILES: &[File] = files!(
-    "answers.js" "api.js" "app.js" "ask.js" "base.css" "chunk.js" "chunks.js" "cost.js" "dialogs.js" "dom.js"
+    "answers.js" "api.js" "app.js" "ask.js" "base.css" "chunk.js" "chunks.js" "cost.js" "dialogs.js" "docs.css" "docs.js" "dom.js"
     "icon.svg" "inspector.js" "keys.js" "method.js" "page.css" "problem.js" "ranking.js" "spans.js" "state.js"
     "theme.js"
 );
@@ -60,11 +63,15 @@ const HEADERS: [(HeaderName, &str); 6] = [
 pub(super) fn at(path: &str) -> Option<&'static File> {
     match path.strip_prefix("/web/") {
         Some(name) => FILES.iter().find(|file| file.name == name),
-        None => (path == "/").then_some(&INDEX),
+        None => match path {
+            "/" => Some(&INDEX),
+            "/docs" => Some(&DOCS),
+            _ => None,
+        },
     }
 }
 
-/// `/` and `/web/{file}`.
+/// `/`, `/docs` and `/web/{file}`.
 pub(super) async fn file(request: Request) -> Result<Response, ApiError> {
     match at(request.uri().path()) {
         Some(file) => Ok(file.answer(request.headers())),
@@ -103,7 +110,7 @@ impl File {
     fn tag() -> HeaderValue {
         static TAG: LazyLock<HeaderValue> = LazyLock::new(|| {
             let mut hash = Sha256::new();
-            for file in FILES.iter().chain([&INDEX]) {
+            for file in FILES.iter().chain([&INDEX, &DOCS]) {
                 hash.update(file.name);
                 hash.update(file.text);
             }

@@ -1,6 +1,7 @@
 //! `POST /tokenize` and `/detokenize`, as vLLM has them: the ids a prompt would have, and back.
 
 use axum::{Json, extract::State};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -13,12 +14,21 @@ use crate::{
     service::{ServedModel, ServiceError, generate::off_thread},
 };
 
-#[derive(Deserialize)]
-struct Fields {
+/// Fields of `/tokenize`, besides those of a conversation.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Fields {
     prompt: Option<String>,
     add_special_tokens: Option<bool>,
     parse_special: Option<bool>,
     return_token_strs: Option<bool>,
+}
+
+/// Fields of `/detokenize`.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Ids {
+    #[serde(default)]
+    #[schemars(with = "crate::http::openapi::shapes::TokenIds")]
+    tokens: Value,
 }
 
 /// Most ids that are turned into text, where the model's length is not more.
@@ -78,7 +88,8 @@ pub(super) async fn detokenize(
 ) -> Result<Json<Value>, ApiError> {
     let served = state.served()?;
     served.check_model(&body)?;
-    let ids = wire::token_ids(&body["tokens"], "tokens")?;
+    let fields: Ids = wire::typed(&body)?;
+    let ids = wire::token_ids(&fields.tokens, "tokens")?;
     let (vocab, most) = (served.model.engine.spec().vocab, MAX_IDS.max(served.model.max_model_len));
     if ids.len() > most {
         let reason = format!("has {} ids; at most {most} are turned into text in one request", ids.len());

@@ -1,5 +1,6 @@
 //! Chat completions on the wire.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -14,21 +15,26 @@ use crate::{
 };
 
 /// The conversation's fields, as sent; `/tokenize` takes the same.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(in crate::http) struct Conversation {
     #[serde(default)]
+    #[schemars(with = "crate::http::openapi::shapes::Messages")]
     messages: Value,
     #[serde(default)]
+    #[schemars(with = "crate::http::openapi::shapes::Tools")]
     tools: Value,
     #[serde(default)]
+    #[schemars(with = "crate::http::openapi::shapes::ToolChoice")]
     tool_choice: Value,
     chat_template: Option<String>,
     chat_template_kwargs: Option<Map<String, Value>>,
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
     logprobs: Option<bool>,
+    #[schemars(range(min = 0, max = 20))]
     top_logprobs: Option<i64>,
     #[serde(flatten)]
+    #[schemars(skip)]
     rest: Rest,
 }
 

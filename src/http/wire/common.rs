@@ -1,5 +1,6 @@
 //! What both generation requests have: how tokens are chosen, when to stop, and how the answer is sent.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -37,38 +38,54 @@ const UNSUPPORTED: [&str; 11] = [
 /// Most `stop_token_ids`: each is looked for after each token.
 const MAX_STOP_TOKENS: usize = 256;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(in crate::http) struct Common {
+    #[schemars(range(min = 0.0, max = 2.0))]
     temperature: Option<f64>,
+    #[schemars(range(min = 0.0, max = 1.0))]
     top_p: Option<f64>,
+    #[schemars(range(min = -1))]
     top_k: Option<i64>,
+    #[schemars(range(min = 0.0, max = 1.0))]
     min_p: Option<f64>,
+    #[schemars(range(min = -2.0, max = 2.0))]
     presence_penalty: Option<f64>,
+    #[schemars(range(min = -2.0, max = 2.0))]
     frequency_penalty: Option<f64>,
+    #[schemars(range(min = 0.01, max = 100.0))]
     repetition_penalty: Option<f64>,
     seed: Option<i64>,
+    #[schemars(range(min = 1))]
     max_tokens: Option<i64>,
+    #[schemars(range(min = 1))]
     max_completion_tokens: Option<i64>,
     #[serde(default)]
+    #[schemars(with = "crate::http::openapi::shapes::Stops")]
     stop: Value,
     #[serde(default)]
+    #[schemars(with = "Option<crate::http::openapi::shapes::TokenIds>")]
     stop_token_ids: Value,
     ignore_eos: Option<bool>,
+    #[schemars(range(min = 1, max = MAX_N))]
     n: Option<i64>,
     skip_special_tokens: Option<bool>,
+    #[schemars(with = "Option<crate::http::openapi::shapes::CacheSalt>")]
     cache_salt: Option<String>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     #[serde(default)]
+    #[schemars(with = "crate::http::openapi::shapes::ResponseFormat")]
     response_format: Value,
     #[serde(default)]
+    #[schemars(skip)]
     best_of: Value,
     /// Only their names matter.
     #[serde(flatten)]
+    #[schemars(skip)]
     pub(in crate::http) rest: Rest,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, JsonSchema)]
 struct StreamOptions {
     include_usage: Option<bool>,
 }

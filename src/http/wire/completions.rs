@@ -1,5 +1,6 @@
 //! Text completions on the wire.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -13,13 +14,17 @@ use crate::{
     service::generate::{Completion, CompletionJob, GenerateDelta, TextPrompt, TokenLogprob},
 };
 
-#[derive(Deserialize)]
-struct Fields {
+/// What a completion's request has besides the common fields.
+#[derive(Deserialize, JsonSchema)]
+pub(in crate::http) struct Fields {
     #[serde(default)]
+    #[schemars(with = "crate::http::openapi::shapes::Prompts")]
     prompt: Value,
     echo: Option<bool>,
+    #[schemars(range(min = 0, max = 20))]
     logprobs: Option<i64>,
     #[serde(flatten)]
+    #[schemars(skip)]
     rest: Rest,
 }
 

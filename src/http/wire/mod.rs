@@ -6,7 +6,7 @@ pub(super) mod completions;
 pub(super) mod rerank;
 pub(super) mod score;
 pub(super) mod scored;
-mod settings;
+pub(super) mod settings;
 
 use std::collections::HashMap;
 

@@ -3,6 +3,7 @@
 
 use std::num::NonZeroUsize;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -49,15 +50,22 @@ impl Dialect {
     }
 }
 
-#[derive(Deserialize)]
-struct Fields {
+/// A rerank request's own fields, of both dialects.
+#[derive(Deserialize, JsonSchema)]
+pub(in crate::http) struct Fields {
     query: Option<String>,
+    /// Cohere's and Jina's dialect: the answer is an object.
+    #[schemars(with = "Option<Vec<crate::http::openapi::shapes::Document>>")]
     documents: Option<Vec<Value>>,
+    /// The dialect of text-embeddings-inference: the answer is a list.
     texts: Option<Vec<String>>,
+    /// At most so many results; 0 for all.
+    #[schemars(range(min = 0))]
     top_n: Option<i64>,
     return_documents: Option<bool>,
     rank_fields: Option<Vec<String>>,
     max_tokens_per_doc: Option<NonZeroUsize>,
+    #[schemars(skip)]
     truncate_prompt_tokens: Option<i64>,
     raw_scores: Option<bool>,
     return_text: Option<bool>,

@@ -1,7 +1,8 @@
 //! Scoring on the wire.
 
-use std::num::NonZeroUsize;
+use std::{borrow::Cow, num::NonZeroUsize};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
@@ -11,12 +12,18 @@ use serde_json::Value;
 use super::{settings, typed};
 use crate::{http::ApiError, prompt::layout::Chunk, service::score::ScoreJob};
 
-#[derive(Deserialize)]
-struct Fields {
+/// A scoring request's own fields.
+#[derive(Deserialize, JsonSchema)]
+pub(in crate::http) struct Fields {
+    /// One question, for `results`; either this or `queries`.
     query: Option<String>,
+    /// Several over the same chunks, for a list of `queries` in the answer.
     queries: Option<Vec<String>>,
+    /// What is scored, in retrieval order.
     chunks: Option<Vec<Sent>>,
+    /// Longer chunks are cut, and flagged.
     max_tokens_per_chunk: Option<NonZeroUsize>,
+    /// Also give every token's response.
     explain: Option<bool>,
 }
 
@@ -32,7 +39,8 @@ struct Sent {
 }
 
 /// The caller's name for a chunk, given back as it came.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(untagged, expecting = "an id is a string or an integer")]
 enum ChunkId {
     Text(String),
@@ -48,15 +56,32 @@ impl From<ChunkId> for Value {
     }
 }
 
+/// A chunk as an object.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "Chunk")]
+struct Object {
+    id: Option<ChunkId>,
+    title: Option<String>,
+    url: Option<String>,
+    text: String,
+}
+
+impl JsonSchema for Sent {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "TextOrChunk".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "string"}, generator.subschema_for::<Object>()]})
+    }
+}
+
 impl<'de> Deserialize<'de> for Sent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Object {
-            id: Option<ChunkId>,
-            title: Option<String>,
-            url: Option<String>,
-            text: String,
-        }
         struct Either;
         impl<'de> Visitor<'de> for Either {
             type Value = Sent;

@@ -1,5 +1,6 @@
 //! How a request wants chunks scored: the fields that every scoring route takes.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,14 +13,28 @@ use crate::{
     service::score::{HeadChoice, Orders, ScoreJob},
 };
 
-#[derive(Deserialize)]
-struct Settings {
+/// The fields, as sent.
+#[derive(Deserialize, JsonSchema)]
+pub(in crate::http) struct Settings {
+    /// What is computed from a chunk's responses; by default the head set's own.
+    #[schemars(with = "Option<crate::http::openapi::shapes::StatisticWord>")]
     statistic: Option<Statistic>,
+    /// What is subtracted; by default the head set's own.
+    #[schemars(with = "Option<crate::http::openapi::shapes::ControlWord>")]
     control: Option<Control>,
+    /// Where rows are read; by default the head set's own.
+    #[schemars(with = "Option<crate::http::openapi::shapes::ReadWord>")]
     read: Option<Read>,
+    /// A head set of `/v1/head_sets`, with or without `@hash`.
     head_set: Option<String>,
+    /// Heads in place of a head set.
+    #[schemars(with = "Option<Vec<crate::http::openapi::shapes::Head>>")]
     heads: Option<Vec<HeadRef>>,
+    /// Orders of the chunks that are averaged, each for one more prefill.
+    #[schemars(with = "Option<crate::http::openapi::shapes::OrderCount>")]
     orders: Option<Orders>,
+    /// Whose cached KV may be used: only of requests with the same salt.
+    #[schemars(with = "Option<crate::http::openapi::shapes::CacheSalt>")]
     cache_salt: Option<String>,
 }
 

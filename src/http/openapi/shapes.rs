@@ -1,0 +1,90 @@
+//! Shapes of fields whose types say too little, or lie below `http` and know no schema: what stands in for them in
+//! `#[schemars(with = …)]`. Each is the schema of what the server's own reading of the field takes.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+use crate::{
+    score::{Control, Read, Statistic},
+    service::score::Orders,
+};
+
+/// Declares types that are nothing but a schema.
+macro_rules! shapes {
+    ($($(#[$doc:meta])* $name:ident = $schema:expr;)+) => {$(
+        $(#[$doc])*
+        pub(in crate::http) enum $name {}
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                $schema
+            }
+        }
+    )+};
+}
+
+fn words<T: ToString>(all: &[T]) -> Schema {
+    let words: Vec<String> = all.iter().map(ToString::to_string).collect();
+    json_schema!({"type": "string", "enum": words})
+}
+
+shapes! {
+    /// A word of [`Statistic`].
+    StatisticWord = words(Statistic::ALL);
+    /// A word of [`Control`].
+    ControlWord = words(Control::ALL);
+    /// A word of [`Read`].
+    ReadWord = words(Read::ALL);
+    /// Layer and query head, counted from 0.
+    Head = json_schema!({"type": "string", "pattern": "^L[0-9]+H[0-9]+$"});
+    /// Orders that are averaged.
+    OrderCount = json_schema!({"type": "integer", "minimum": 1, "maximum": Orders::MOST});
+    /// Whose cached KV may be used.
+    CacheSalt = json_schema!({"type": "string", "minLength": 1, "maxLength": 1024});
+    /// One string or several.
+    Stops = json_schema!({"anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 16},
+        {"type": "null"}
+    ]});
+    /// Token ids.
+    TokenIds = json_schema!({"type": "array", "items": {"type": "integer", "minimum": 0}});
+    /// A text, its token ids, or a list of either.
+    Prompts = json_schema!({"anyOf": [
+        {"type": "string"},
+        {"type": "array", "minItems": 1, "items": {"type": "string"}},
+        {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
+        {"type": "array", "minItems": 1, "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}}
+    ]});
+    /// A conversation, as OpenAI writes it.
+    Messages = json_schema!({"type": "array", "items": {
+        "type": "object",
+        "required": ["role"],
+        "properties": {
+            "role": {"type": "string"},
+            "content": {"description": "A text, or parts of type text"}
+        }
+    }});
+    /// Tool definitions, as the model's template takes them.
+    Tools = json_schema!({"type": ["array", "null"], "items": {"type": "object"}});
+    /// For the template.
+    ToolChoice = json_schema!({"type": ["string", "object", "null"]});
+    /// The form of the answer.
+    ResponseFormat = json_schema!({
+        "type": ["object", "null"], "required": ["type"], "properties": {"type": {"type": "string"}}
+    });
+    /// A document: a text, or an object with one.
+    Document = json_schema!({"anyOf": [
+        {"type": "string"},
+        {"type": "object", "description": "With text (or content) and an optional title, or what rank_fields names"}
+    ]});
+}
