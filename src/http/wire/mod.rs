@@ -5,6 +5,7 @@ pub(super) mod common;
 pub(super) mod completions;
 pub(super) mod score;
 pub(super) mod scored;
+mod tools;
 
 use std::collections::HashMap;
 
