@@ -17,3 +17,5 @@ mod real;
 mod score;
 #[path = "http/support.rs"]
 mod support;
+#[path = "http/tools.rs"]
+mod tools;

@@ -366,12 +366,17 @@ mod tests {
 
     #[test]
     fn masked_tokens_are_never_chosen_and_log_probabilities_do_not_see_the_mask() {
-        for sampling in [Sampling::default(), Sampling { top_p: 0.3, ..hot() }, Sampling { top_k: 1, ..hot() }] {
+        for sampling in
+            [Sampling::default(), Sampling { top_p: 0.3, ..hot() }, Sampling { top_k: 1, ..hot() }]
+        {
             let sets = vec![vec![2], vec![0, 3], vec![], vec![0]];
-            let mut sampler =
-                Sampler::new(sampling, Some(1), &[]).masked(Some(Box::new(Sets(sets))));
+            let mut sampler = Sampler::new(sampling, Some(1), &[]).masked(Some(Box::new(Sets(sets))));
             let logits = vec![1.0, 9.0, f32::NEG_INFINITY, 0.5];
-            assert_eq!(sampler.next(logits.clone()), Err(NoToken::NoneAllowed), "the one allowed has no chance");
+            assert_eq!(
+                sampler.next(logits.clone()),
+                Err(NoToken::NoneAllowed),
+                "the one allowed has no chance"
+            );
             let (token, logprobs) = sampler.next(vec![1.0, 9.0, 0.0, 0.5]).unwrap();
             assert_eq!((token, logprobs.unwrap().top[0].0), (2, 1));
             assert_eq!(sampler.next(logits.clone()).unwrap().0, 0);

@@ -12,8 +12,7 @@ use std::{
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
 use super::{
-    Command, EngineConfig, EngineError, GenerateRequest, RowsOutput, RowsRequest, Shared, Token,
-    TokenMask,
+    Command, EngineConfig, EngineError, GenerateRequest, RowsOutput, RowsRequest, Shared, Token, TokenMask,
     jobs::{Generation, Jobs},
     step::{Device, ItemResult, guarded},
 };

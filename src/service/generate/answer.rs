@@ -61,7 +61,8 @@ impl ServedModel {
             None => self.format_masks(&job.options)?,
         };
         if opened && !masks.is_empty() {
-            let field = if job.options.format == ResponseFormat::Text { "tool_choice" } else { "response_format" };
+            let field =
+                if job.options.format == ResponseFormat::Text { "tool_choice" } else { "response_format" };
             let reason = "cannot be followed by a model whose chat template opens its reasoning; turn that off, as \
                           with \"chat_template_kwargs\": {\"enable_thinking\": false}";
             return Err(ServiceError::invalid(field, reason));
@@ -108,7 +109,8 @@ impl ServedModel {
             (ToolParser::Auto, None) => self.tool_format,
         };
         if choice.is_forced() && format != Some(ToolFormat::Hermes) {
-            let reason = "asks for a call, which is supported in Hermes' format only (--tool-call-parser hermes)";
+            let reason =
+                "asks for a call, which is supported in Hermes' format only (--tool-call-parser hermes)";
             return Err(ServiceError::invalid("tool_choice", reason));
         }
         Ok(format.filter(|_| *choice != ToolChoice::None).map(|format| Wanted { offered, format }))

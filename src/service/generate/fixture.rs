@@ -15,6 +15,5 @@ pub(super) fn tokenizer() -> Tokenizer {
     tokens.push("<|end|>".into());
     let token_types = [vec![1; 256], vec![3]].concat();
     let (model, pre) = ("gpt2".into(), Some("gpt-2".into()));
-    Tokenizer::from_spec(&TokenizerSpec { model, pre, tokens, token_types, ..Default::default() })
-        .unwrap()
+    Tokenizer::from_spec(&TokenizerSpec { model, pre, tokens, token_types, ..Default::default() }).unwrap()
 }

@@ -20,6 +20,9 @@ use crate::{engine::TokenMask, ids::TokenId, text::Tokenizer};
 /// White space between the parts of JSON: as much as any layout needs, and not so much that a model loses itself in it.
 const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
 
+/// Most states of one answer's lexer, one or two kB each; real schemas have some hundreds.
+const LEXER_STATES: usize = 50_000;
+
 /// What an answer must look like.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ResponseFormat {
@@ -86,12 +89,11 @@ impl Grammars {
         if let Some(error) = first.get_error() {
             return Err(error);
         }
-        let mut masks: Vec<Box<dyn TokenMask>> = Vec::with_capacity(n);
-        for _ in 0..n {
-            let (matcher, mask) = advance(first.deep_clone(), None)?;
-            masks.push(Box::new(GrammarMask(State::Ready(Box::new(matcher), mask))));
-        }
-        Ok(masks)
+        let (first, mask) = advance(first, None)?;
+        let one = |_| -> Box<dyn TokenMask> {
+            Box::new(GrammarMask(State::Ready(Box::new(first.deep_clone()), mask.clone())))
+        };
+        Ok((0..n).map(one).collect())
     }
 }
 
@@ -100,7 +102,9 @@ fn factory(tokenizer: &Tokenizer, ends: &[TokenId]) -> Result<ParserFactory, Str
         return Err("the model has no token that ends an answer".into());
     };
     if !tokenizer.is_byte_level() {
-        return Err("the model's vocabulary is not byte by byte; what its tokens spell is not known exactly".into());
+        return Err(
+            "the model's vocabulary is not byte by byte; what its tokens spell is not known exactly".into()
+        );
     }
     let vocab = tokenizer.vocab_size() as TokenId;
     let bytes = |id: TokenId| {
@@ -115,7 +119,9 @@ fn factory(tokenizer: &Tokenizer, ends: &[TokenId]) -> Result<ParserFactory, Str
     let made = ParserFactory::new(&env, InferenceCapabilities::default(), &slices);
     let mut factory = made.map_err(|e| e.to_string())?;
     factory.quiet();
-    factory.limits_mut().verbose_errors = false;
+    let limits = factory.limits_mut();
+    limits.verbose_errors = false;
+    limits.max_lexer_states = LEXER_STATES;
     Ok(factory)
 }
 
@@ -205,13 +211,21 @@ mod tests {
         assert_eq!(follow(schema.clone(), "{}").0, 1);
         let (n, first) = follow(schema, "<|end|>");
         assert_eq!((n, first), (0, vec![u32::from(b'{')]), "not before its time");
-        assert_eq!(follow(json!({}), &format!("[1,{}2]", " ".repeat(60))).0, 3 + 40, "white space is bounded");
+        assert_eq!(
+            follow(json!({}), &format!("[1,{}2]", " ".repeat(60))).0,
+            3 + 40,
+            "white space is bounded"
+        );
     }
 
     #[test]
     fn what_the_library_does_not_take_is_refused_in_its_words() {
         let masks = |schema| Grammars::default().masks(&tokenizer(), &[256], Grammar::Json(schema), 1);
-        for schema in [json!({"type": "strange"}), json!({"$ref": "#/nowhere"}), json!({"type": "string", "pattern": "("})] {
+        for schema in [
+            json!({"type": "strange"}),
+            json!({"$ref": "#/nowhere"}),
+            json!({"type": "string", "pattern": "("}),
+        ] {
             let error = masks(schema.clone()).err().unwrap_or_else(|| panic!("{schema} is taken"));
             assert!(!error.is_empty());
         }

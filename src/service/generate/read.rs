@@ -153,7 +153,8 @@ mod tests {
         )
     }
 
-    const TWO: &str = "Now:\n<tool_call>{\"name\": \"f\"}</tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>\n";
+    const TWO: &str =
+        "Now:\n<tool_call>{\"name\": \"f\"}</tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>\n";
 
     #[test]
     fn calls_are_told_apart_and_end_the_answer_with_their_reason() {
@@ -177,8 +178,10 @@ mod tests {
                 assert_eq!(got, (text.into(), String::new(), vec![], FinishReason::Stop));
             }
         }
-        let ids: Vec<String> =
-            run(tools(false), TWO, 5, FinishReason::Stop).iter().flat_map(|d| d.calls.iter().map(|c| c.id.clone())).collect();
+        let ids: Vec<String> = run(tools(false), TWO, 5, FinishReason::Stop)
+            .iter()
+            .flat_map(|d| d.calls.iter().map(|c| c.id.clone()))
+            .collect();
         assert_ne!(ids[0], ids[1]);
     }
 
@@ -188,7 +191,8 @@ mod tests {
         for size in [1, 5, 1000] {
             let got = told(&run(tools(false).with_think(false, true), &text, size, FinishReason::Stop));
             assert_eq!((got.0.as_str(), got.1, got.2.len()), ("\nNow:\n", format!("\n{TWO}"), 2));
-            let got = told(&run(Reader::default().with_think(true, false), "a</think>b", size, FinishReason::Stop));
+            let got =
+                told(&run(Reader::default().with_think(true, false), "a</think>b", size, FinishReason::Stop));
             assert_eq!((got.0.as_str(), got.1.as_str()), ("b", ""), "not told where not wanted");
         }
     }

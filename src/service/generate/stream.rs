@@ -278,7 +278,8 @@ impl TokenText {
 
     fn decode(&mut self, token: &Token, stops: bool) -> String {
         let Some(mut decoder) = self.decoder.take() else { return String::new() };
-        let hidden = self.skip_special && self.tokenizer.is_control(token.id) && !self.shown.contains(&token.id);
+        let hidden =
+            self.skip_special && self.tokenizer.is_control(token.id) && !self.shown.contains(&token.id);
         let mut piece = if stops || hidden { None } else { decoder.push(token.id) }.unwrap_or_default();
         if token.finish.is_some() {
             piece += &decoder.finish();

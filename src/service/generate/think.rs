@@ -98,7 +98,10 @@ mod tests {
             let (reasoning, answer) = split(opened, [text]);
             format!("{reasoning}|{answer}")
         };
-        assert_eq!(both(false, "\n<think>\na </thin b\n</think>\n\nc</think>"), "\na </thin b\n|\n\nc</think>");
+        assert_eq!(
+            both(false, "\n<think>\na </thin b\n</think>\n\nc</think>"),
+            "\na </thin b\n|\n\nc</think>"
+        );
         assert_eq!(both(true, "a</think>b"), "a|b");
         assert_eq!(both(true, "a b"), "a b|");
         assert_eq!(both(false, "<think>a </thi"), "a </thi|");

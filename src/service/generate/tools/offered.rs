@@ -22,14 +22,14 @@ impl Offered {
     /// Naming the field: `tools[1].function.name`.
     pub(in crate::service::generate) fn new(tools: &Value) -> Result<Self, ServiceError> {
         let list = tools.as_array();
-        let list = list.ok_or_else(|| ServiceError::invalid("tools", "must be a list of tool definitions"))?;
+        let list =
+            list.ok_or_else(|| ServiceError::invalid("tools", "must be a list of tool definitions"))?;
         if list.len() > MOST {
             let reason = format!("has {} tools, at most {MOST} are taken", list.len());
             return Err(ServiceError::invalid("tools", &reason));
         }
         let one = |(i, tool): (usize, &Value)| {
-            let wrong =
-                |name: &str, reason: &str| ServiceError::invalid(format!("tools[{i}]{name}"), reason);
+            let wrong = |name: &str, reason: &str| ServiceError::invalid(format!("tools[{i}]{name}"), reason);
             if !tool.is_object() {
                 return Err(wrong("", "must be an object: {\"type\": \"function\", \"function\": {…}}"));
             }

@@ -60,7 +60,8 @@ fn a_closing_tag_inside_a_string_does_not_end_a_call() {
     let body = r#"{"q": "print(\"</tool_call>\") \\", "tags": ["<tool_call>{}", "}"]}"#;
     let said = format!("<tool_call>{{\"name\": \"f\", \"arguments\": {body}}}</tool_call>");
     assert_eq!(events(ToolFormat::Hermes, [said.as_str()]), [call("f", body)]);
-    let said = format!("[unused11][{{\"name\": \"f\", \"arguments\": {}}}][unused12]", r#"{"q": "[unused12]"}"#);
+    let said =
+        format!("[unused11][{{\"name\": \"f\", \"arguments\": {}}}][unused12]", r#"{"q": "[unused12]"}"#);
     assert_eq!(events(ToolFormat::Pangu, [said.as_str()]), [call("f", r#"{"q": "[unused12]"}"#)]);
 }
 
@@ -94,7 +95,9 @@ fn what_is_no_call_stands_as_it_was_written() {
 #[test]
 fn a_call_after_a_broken_one_is_found() {
     let good = "<tool_call>{\"name\": \"f\"}</tool_call>";
-    for broken in ["<tool_call>oops ", "<tool_call>", "<tool_call>{\"name\": \"g\"}\n", "<tool_call>{\"name\": <"] {
+    for broken in
+        ["<tool_call>oops ", "<tool_call>", "<tool_call>{\"name\": \"g\"}\n", "<tool_call>{\"name\": <"]
+    {
         let said = format!("{broken}{good}");
         assert_eq!(events(ToolFormat::Hermes, [said.as_str()]), [text(broken), call("f", "{}")], "{broken}");
     }
@@ -105,7 +108,8 @@ fn xml_values_are_what_the_schema_says() {
     let said = "<tool_call>\n<function=search>\n<parameter=q>\n12\n</parameter>\n<parameter=n>\n12\n</parameter>\n\
         <parameter=deep>True</parameter><parameter=tags>[\"a\", 1]</parameter><parameter=maybe>null</parameter>\
         <parameter=x>many</parameter><parameter=any>3</parameter><parameter=other>{}</parameter>\n</function>\n</tool_call>";
-    let want = r#"{"q":"12","n":12,"deep":true,"tags":["a",1],"maybe":null,"x":"many","any":"3","other":"{}"}"#;
+    let want =
+        r#"{"q":"12","n":12,"deep":true,"tags":["a",1],"maybe":null,"x":"many","any":"3","other":"{}"}"#;
     assert_eq!(events(ToolFormat::Xml, [said]), [call("search", want)]);
     let none = "<tool_call><function=a.b-c></function></tool_call>";
     assert_eq!(events(ToolFormat::Xml, [none]), [call("a.b-c", "{}")]);
@@ -114,8 +118,7 @@ fn xml_values_are_what_the_schema_says() {
 #[test]
 fn xml_values_may_hold_tags_and_lines() {
     let code = "  if x < 3:\n\n    '</parameter></tool_call>' + '<tool_call><function=g>'\n";
-    let said =
-        format!("<tool_call><function=f><parameter=q>\n{code}\n</parameter>\n</function></tool_call>");
+    let said = format!("<tool_call><function=f><parameter=q>\n{code}\n</parameter>\n</function></tool_call>");
     let want = json!({"q": code}).to_string();
     assert_eq!(events(ToolFormat::Xml, [said.as_str()]), [call("f", &want)]);
 }
@@ -155,7 +158,10 @@ fn wrong_tools_are_named_by_their_path() {
         (json!({}), "tools"),
         (json!(vec![1; 257]), "tools"),
         (json!([1]), "tools[0]"),
-        (json!([{"type": "function", "function": {"name": "f"}}, {"function": {"name": "f"}}]), "tools[1].type"),
+        (
+            json!([{"type": "function", "function": {"name": "f"}}, {"function": {"name": "f"}}]),
+            "tools[1].type",
+        ),
         (json!([{"type": "web_search"}]), "tools[0].type"),
         (json!([{"type": "function"}]), "tools[0].function"),
         (function(json!({"name": ""})), "tools[0].function.name"),
@@ -172,10 +178,37 @@ fn wrong_tools_are_named_by_their_path() {
 /// Texts made of what calls are made of, so that many are calls and more are nearly.
 fn said() -> impl Strategy<Value = String> {
     let parts = [
-        "<tool_call>", "</tool_call>", "<tool_call>\n{\"name\": \"f\", \"arguments\": {", "}}\n</tool_call>", "{\"name\": \"f\"}",
-        "\"q\": \"</tool_call>\\\"\"", "\"n\": 1", ",", "[", "]", "{", "}", "\"", "\\", "\n", " ", "a", "é", "日",
-        "<function=search>", "</function>", "<parameter=n>", "</parameter>", "<", "<tool", "[unused11]", "[unused12]",
-        "[unused11][{\"name\": \"f\"}, ", "<|tool_call_start|>", "<|tool_call_end|>", "7",
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {",
+        "}}\n</tool_call>",
+        "{\"name\": \"f\"}",
+        "\"q\": \"</tool_call>\\\"\"",
+        "\"n\": 1",
+        ",",
+        "[",
+        "]",
+        "{",
+        "}",
+        "\"",
+        "\\",
+        "\n",
+        " ",
+        "a",
+        "é",
+        "日",
+        "<function=search>",
+        "</function>",
+        "<parameter=n>",
+        "</parameter>",
+        "<",
+        "<tool",
+        "[unused11]",
+        "[unused12]",
+        "[unused11][{\"name\": \"f\"}, ",
+        "<|tool_call_start|>",
+        "<|tool_call_end|>",
+        "7",
     ];
     prop::collection::vec(prop::sample::select(parts.to_vec()), 0..14).prop_map(|parts| parts.concat())
 }
