@@ -26,8 +26,10 @@ struct Think {
 struct Tools {
     format: ToolFormat,
     stream: ToolStream,
-    /// White space since the beginning or the last call: left out when a call follows or has come before.
+    /// White space at the end of the text so far: left out when a call follows, or nothing but the end after a call.
     blank: String,
+    /// Whether there was other text since the last call.
+    said: bool,
     calls: usize,
     one: bool,
 }
@@ -36,7 +38,10 @@ impl Reader {
     /// Finds calls of `offered`; with `one`, the answer ends with the first.
     pub(super) fn with_tools(self, format: ToolFormat, offered: Offered, one: bool) -> Self {
         let stream = ToolStream::new(format, offered);
-        Self { tools: Some(Tools { format, stream, blank: String::new(), calls: 0, one }), ..self }
+        Self {
+            tools: Some(Tools { format, stream, blank: String::new(), said: false, calls: 0, one }),
+            ..self
+        }
     }
 
     /// Takes reasoning out of the text; `told`: and tells it. `opened`: the prompt has begun it.
@@ -82,12 +87,13 @@ impl Tools {
             match event {
                 Event::Text(text) => {
                     self.blank += &text;
-                    if !self.blank.trim().is_empty() {
-                        delta.text += &std::mem::take(&mut self.blank);
-                    }
+                    let blank = self.blank.split_off(self.blank.trim_end().len());
+                    self.said |= !self.blank.is_empty();
+                    delta.text += &std::mem::replace(&mut self.blank, blank);
                 }
                 Event::Call(call) => {
                     self.blank.clear();
+                    self.said = false;
                     let id = format!("call_{}", uuid::Uuid::new_v4().simple());
                     delta.calls.push(ToolCall { index: self.calls, id, call });
                     self.calls += 1;
@@ -99,7 +105,7 @@ impl Tools {
                 }
             }
         }
-        if last && self.calls == 0 {
+        if last && (self.said || self.calls == 0) {
             delta.text += &std::mem::take(&mut self.blank);
         }
         if self.calls > 0 && delta.finish == Some(FinishReason::Stop) {
@@ -161,12 +167,12 @@ mod tests {
         for size in [1, 3, 7, 1000] {
             let got = told(&run(tools(false), TWO, size, FinishReason::Stop));
             let calls = vec![(0, "f".to_owned()), (1, "g".to_owned())];
-            assert_eq!(got, ("Now:\n".into(), String::new(), calls, FinishReason::ToolCalls), "{size}");
+            assert_eq!(got, ("Now:".into(), String::new(), calls, FinishReason::ToolCalls), "{size}");
             let got = told(&run(tools(true), TWO, size, FinishReason::Stop));
             assert_eq!((got.2, got.3), (vec![(0, "f".into())], FinishReason::ToolCalls));
             let cut = told(&run(tools(false), &TWO[..70], size, FinishReason::Length));
             assert_eq!((cut.2.len(), cut.3), (1, FinishReason::Length), "what was cut off says so");
-            assert_eq!(cut.0, format!("Now:\n\n{}", &TWO[43..70]), "and is text");
+            assert_eq!(cut.0, format!("Now:{}", &TWO[41..70]), "and is text");
         }
     }
 
@@ -190,10 +196,28 @@ mod tests {
         let text = format!("<think>\n{TWO}</think>\n{TWO}");
         for size in [1, 5, 1000] {
             let got = told(&run(tools(false).with_think(false, true), &text, size, FinishReason::Stop));
-            assert_eq!((got.0.as_str(), got.1, got.2.len()), ("\nNow:\n", format!("\n{TWO}"), 2));
+            assert_eq!((got.0.as_str(), got.1, got.2.len()), ("\nNow:", format!("\n{TWO}"), 2));
             let got =
                 told(&run(Reader::default().with_think(true, false), "a</think>b", size, FinishReason::Stop));
             assert_eq!((got.0.as_str(), got.1.as_str()), ("b", ""), "not told where not wanted");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_does_not_matter_how_an_answer_is_cut(
+            parts in proptest::collection::vec(proptest::sample::select(vec![
+                "<tool_call>{\"name\": \"f\"}</tool_call>", "<tool_call>", "\n", " ", "a", "<think>", "</think>",
+            ]), 0..9),
+            size in 1usize..9,
+        ) {
+            let text = parts.concat();
+            let reader = tools(false).with_think(false, true);
+            let whole = told(&run(reader.clone(), &text, text.len().max(1), FinishReason::Stop));
+            proptest::prop_assert_eq!(&told(&run(reader, &text, size, FinishReason::Stop)), &whole);
+            if whole.2.is_empty() && whole.1.is_empty() && !text.contains("think") {
+                proptest::prop_assert_eq!(whole.0, text);
+            }
         }
     }
 }
