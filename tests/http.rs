@@ -21,3 +21,5 @@ mod rerank;
 mod score;
 #[path = "http/support.rs"]
 mod support;
+#[path = "http/tools.rs"]
+mod tools;

@@ -7,7 +7,7 @@ use clap::Args;
 use tokio::{net::TcpListener, sync::oneshot};
 
 use super::{
-    args::{EngineArgs, LogFormat, ModelArgs},
+    args::{AnswerArgs, EngineArgs, LogFormat, ModelArgs},
     load::{self, Ready},
 };
 use crate::http::{self, AppState, ServerOptions};
@@ -62,6 +62,8 @@ pub(super) struct ServeArgs {
     /// Form of the log on stderr
     #[arg(long, env = "QRAE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -124,6 +126,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
 fn load_model(args: &ServeArgs) -> anyhow::Result<Ready> {
     let mut options = args.engine.options();
     options.head_set.clone_from(&args.head_set);
+    args.answer.apply(&mut options);
     options.served_name.clone_from(&args.served_model_name);
     load::load(&args.model, &options, args.log_format == LogFormat::Text)
 }
