@@ -33,7 +33,7 @@ impl Keys {
         let token = bearer.map_or(sent, |(_, token)| token.trim_ascii());
         let sent = digest(token);
         let found = self.0.iter().fold(Choice::from(0), |found, key| found | key.ct_eq(&sent));
-        (bool::from(found) && !token.is_empty()).then(|| Caller(Some(sent)))
+        (bool::from(found) && !token.is_empty()).then_some(Caller(Some(sent)))
     }
 }
 
