@@ -3,6 +3,8 @@
 
 #[path = "http/cancel.rs"]
 mod cancel;
+#[path = "http/edge.rs"]
+mod edge;
 #[path = "http/errors.rs"]
 mod errors;
 #[path = "http/generate.rs"]
@@ -23,3 +25,5 @@ mod rerank;
 mod score;
 #[path = "http/support.rs"]
 mod support;
+#[path = "http/tools.rs"]
+mod tools;

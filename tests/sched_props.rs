@@ -355,7 +355,7 @@ impl World {
         }
     }
 
-    /// Decodes advance, the youngest are preempted, nobody overtakes.
+    /// Decodes advance, the youngest are preempted, nobody overtakes its own kind.
     fn check_order(&self, plan: &StepPlan, n_preempted: u64) {
         let item_of = |id: &SeqId| plan.items.iter().find(|item| item.seq == *id);
         let was = |live: &Live| live.computed.is_some();
@@ -364,8 +364,9 @@ impl World {
         let preempted: Vec<_> =
             all().filter(|(id, live)| was(live) && !is(id)).map(|(_, l)| l.arrival).collect();
         let stayed = all().filter(|(id, live)| was(live) && is(id)).map(|(_, live)| live.arrival).max();
+        let scores = |live: &Live| live.new.want == Want::Rows;
         let admitted: Vec<_> =
-            all().filter(|(id, live)| !was(live) && is(id)).map(|(_, l)| l.arrival).collect();
+            all().filter(|(id, live)| !was(live) && is(id)).map(|(_, l)| (l.arrival, scores(l))).collect();
         assert_eq!(preempted.len() as u64, n_preempted);
         for &victim in &preempted {
             assert!(stayed < Some(victim), "an older sequence was preempted for a younger one");
@@ -378,7 +379,9 @@ impl World {
             }
             let waits_for_parent = live.new.fork.is_some() && !live.started;
             if !was(live) && !is(id) && !waits_for_parent {
-                assert!(admitted.iter().all(|&other| other < live.arrival), "{id:?} was overtaken");
+                // by its own kind; the other may have a half of the step that this one's kind has used up
+                let mut same = admitted.iter().filter(|other| other.1 == scores(live));
+                assert!(same.all(|other| other.0 < live.arrival), "{id:?} was overtaken");
             }
             assert!(item_of(id).is_none() || is(id));
         }

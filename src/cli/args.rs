@@ -6,7 +6,10 @@ use clap::{Args, ValueEnum, builder::FalseyValueParser};
 
 use crate::{
     model::{Compute, rope::RopeScaling},
-    service::LoadOptions,
+    service::{
+        LoadOptions,
+        generate::{ReasoningParser, ToolFormat, ToolParser},
+    },
 };
 
 /// The model used when none is named.
@@ -108,9 +111,55 @@ impl EngineArgs {
             },
             rope_scaling: self.rope_scaling.clone(),
             chat_template: self.chat_template.clone(),
-            head_set: None,
-            served_name: None,
+            ..LoadOptions::default()
         }
+    }
+}
+
+/// What is told apart in answers.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Answers")]
+pub(super) struct AnswerArgs {
+    /// Form of tool calls that is read in answers to requests with tools: auto takes the one that the chat template
+    /// shows; none leaves every answer as text
+    #[arg(long, env = "QRAE_TOOL_CALL_PARSER", value_enum, default_value = "auto", value_name = "FORM")]
+    tool_call_parser: ToolParserArg,
+    /// think tells what stands between <think> and </think> apart, as "reasoning"; none leaves it in the text
+    #[arg(long, env = "QRAE_REASONING_PARSER", value_enum, default_value = "none", value_name = "FORM")]
+    reasoning_parser: ReasoningParserArg,
+}
+
+/// [`ToolParser`] as a flag.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ToolParserArg {
+    Auto,
+    Hermes,
+    Xml,
+    Pangu,
+    None,
+}
+
+/// [`ReasoningParser`] as a flag.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ReasoningParserArg {
+    None,
+    Think,
+}
+
+impl AnswerArgs {
+    /// Puts them into the service's options.
+    pub(super) fn apply(&self, options: &mut LoadOptions) {
+        options.tool_parser = match self.tool_call_parser {
+            ToolParserArg::Auto => ToolParser::Auto,
+            ToolParserArg::Hermes => ToolParser::Format(ToolFormat::Hermes),
+            ToolParserArg::Xml => ToolParser::Format(ToolFormat::Xml),
+            ToolParserArg::Pangu => ToolParser::Format(ToolFormat::Pangu),
+            ToolParserArg::None => ToolParser::Off,
+        };
+        options.reasoning_parser = match self.reasoning_parser {
+            ReasoningParserArg::None => ReasoningParser::None,
+            ReasoningParserArg::Think => ReasoningParser::Think,
+        };
     }
 }
 

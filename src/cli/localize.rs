@@ -180,7 +180,8 @@ fn localize(args: &LocalizeArgs, data: &Path) -> anyhow::Result<()> {
     let inputs: Vec<&Question> = (0..drawn.len()).filter(|&i| shard.has(i)).map(|i| &drawn[i]).collect();
     let nothing_left = observe(&ready, &folder, &inputs)?;
     let name = questions::name(data);
-    folder.finish(&Run::new(&name, args.choice.seed, &drawn, (shard.number, shard.count)))?;
+    let run = Run::new(&name, args.choice.seed, &drawn, (shard.number, shard.count));
+    folder.finish(&run.with(folder.observed(&inputs)))?;
     if args.shard.is_some() {
         if let Some(told) = nothing_left {
             tell(told);

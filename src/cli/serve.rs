@@ -1,13 +1,19 @@
 //! `qrae serve`: the HTTP server around one model, from the first 503 to the last answer.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    num::{NonZeroU64, NonZeroUsize},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
+use axum::http::HeaderValue;
 use clap::Args;
 use tokio::{net::TcpListener, sync::oneshot};
 
 use super::{
-    args::{EngineArgs, LogFormat, ModelArgs},
+    args::{AnswerArgs, EngineArgs, LogFormat, ModelArgs},
     load::{self, Ready},
 };
 use crate::http::{self, AppState, ServerOptions};
@@ -53,9 +59,15 @@ pub(super) struct ServeArgs {
     /// Longest request body; longer ones are answered 413
     #[arg(long, env = "QRAE_MAX_BODY_BYTES", value_name = "BYTES", default_value = "4194304")]
     max_body_bytes: NonZeroUsize,
+    /// An origin whose pages may ask, as https://example.org, or * for any; repeatable [default: none]
+    #[arg(long, env = "QRAE_CORS_ALLOW_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', value_parser = origin)]
+    cors_allow_origin: Vec<HeaderValue>,
     /// Take chat templates from requests; only for callers you trust, as a template can take the server's memory
     #[arg(long, env = "QRAE_TRUST_REQUEST_CHAT_TEMPLATE")]
     trust_request_chat_template: bool,
+    /// Seconds a request gets, from its arrival; a caller may ask for less in the header X-Request-Timeout [default: any]
+    #[arg(long, env = "QRAE_REQUEST_TIMEOUT", value_name = "SECONDS")]
+    request_timeout: Option<NonZeroU64>,
     /// Seconds that requests in progress get to finish after Ctrl-C or SIGTERM
     #[arg(long, env = "QRAE_SHUTDOWN_TIMEOUT", value_name = "SECONDS", default_value_t = 30)]
     shutdown_timeout: u64,
@@ -63,7 +75,17 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "QRAE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     engine: EngineArgs,
+}
+
+/// An origin as browsers send it.
+fn origin(text: &str) -> Result<HeaderValue, String> {
+    let host = text.split_once("://").map(|(_, host)| host);
+    let valid = text == "*" || host.is_some_and(|host| !host.is_empty() && !host.contains(['/', ' ', '*']));
+    let value = HeaderValue::from_str(text).ok().filter(|_| valid);
+    value.ok_or_else(|| "an origin is a scheme, a host and perhaps a port: https://example.org:8443".into())
 }
 
 pub(super) fn run(args: ServeArgs) -> anyhow::Result<()> {
@@ -81,6 +103,8 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         max_body_bytes: args.max_body_bytes.get(),
         max_requests: args.max_concurrent_requests.get(),
         trust_request_chat_template: args.trust_request_chat_template,
+        cors_origins: args.cors_allow_origin.clone(),
+        request_timeout: args.request_timeout.map(|seconds| Duration::from_secs(seconds.get())),
     });
     let listener = TcpListener::bind((args.host.as_str(), args.port)).await.with_context(|| {
         format!("cannot listen on {}:{}; name another --host or --port", args.host, args.port)
@@ -124,6 +148,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
 fn load_model(args: &ServeArgs) -> anyhow::Result<Ready> {
     let mut options = args.engine.options();
     options.head_set.clone_from(&args.head_set);
+    args.answer.apply(&mut options);
     options.served_name.clone_from(&args.served_model_name);
     load::load(&args.model, &options, args.log_format == LogFormat::Text)
 }

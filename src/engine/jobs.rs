@@ -8,9 +8,9 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    EngineError, Finish, GenerateRequest, Over, RowsOutput, RowsRequest, Tail, Token,
+    EngineError, Finish, GenerateRequest, Over, RowsOutput, RowsRequest, Tail, Token, TokenMask,
     rows::RowMean,
-    sample::{BadLogit, Sampler},
+    sample::{NoToken, Sampler},
 };
 use crate::{
     ids::{HeadRef, SeqId, Span, TokenId},
@@ -74,12 +74,13 @@ impl Generation {
     pub(super) fn new(
         request: &GenerateRequest,
         continuation: usize,
+        mask: Option<Box<dyn TokenMask>>,
         reply: mpsc::UnboundedSender<Result<Token, EngineError>>,
     ) -> Self {
         let mut sampling = request.sampling.clone();
         sampling.seed = sampling.seed.wrapping_add(continuation as u64);
         Self {
-            sampler: Sampler::new(sampling, request.logprobs, &request.prompt),
+            sampler: Sampler::new(sampling, request.logprobs, &request.prompt).masked(mask),
             left: request.max_new,
             has_begun: false,
             stop_tokens: request.stop_tokens.clone(),
@@ -88,7 +89,7 @@ impl Generation {
     }
 
     /// Chooses and reports the next token.
-    fn advance(&mut self, logits: Vec<f32>, cached_tokens: usize) -> Result<Next, BadLogit> {
+    fn advance(&mut self, logits: Vec<f32>, cached_tokens: usize) -> Result<Next, NoToken> {
         let (id, logprobs) = self.sampler.next(logits)?;
         self.left -= 1;
         self.has_begun = true;

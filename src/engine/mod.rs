@@ -20,7 +20,7 @@ use std::{
 
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
-pub use sample::{Logprobs, Sampling};
+pub use sample::{Logprobs, Sampling, TokenMask};
 
 use crate::{
     ids::{HeadRef, Span, TokenId},
@@ -234,7 +234,11 @@ impl Shared {
 }
 
 enum Command {
-    Generate(GenerateRequest, Vec<tokio_mpsc::UnboundedSender<Result<Token, EngineError>>>),
+    Generate(
+        GenerateRequest,
+        Vec<Box<dyn TokenMask>>,
+        Vec<tokio_mpsc::UnboundedSender<Result<Token, EngineError>>>,
+    ),
     Rows(RowsRequest, oneshot::Sender<Result<RowsOutput, EngineError>>),
     ClearCache(oneshot::Sender<()>),
 }
@@ -276,13 +280,20 @@ impl EngineHandle {
     /// Starts `request.n` continuations. Dropping a receiver cancels its continuation.
     #[must_use = "dropping the receivers cancels the request"]
     pub fn generate(&self, request: GenerateRequest) -> Vec<Tokens> {
+        self.generate_masked(request, Vec::new())
+    }
+
+    /// The same where `masks`, one for each continuation or none at all, say which tokens may come next.
+    #[must_use = "dropping the receivers cancels the request"]
+    pub fn generate_masked(&self, request: GenerateRequest, masks: Vec<Box<dyn TokenMask>>) -> Vec<Tokens> {
+        assert!(masks.is_empty() || masks.len() == request.n, "masks for some only: this is a bug");
         assert!(
             !request.prompt.is_empty() && request.max_new > 0 && request.n > 0,
             "an empty request: this is a bug"
         );
         let (senders, receivers) = (0..request.n).map(|_| tokio_mpsc::unbounded_channel()).unzip();
         // a stopped engine drops the senders, and the receivers say so
-        let _ = self.commands.send(Command::Generate(request, senders));
+        let _ = self.commands.send(Command::Generate(request, masks, senders));
         receivers
     }
 

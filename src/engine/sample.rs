@@ -1,6 +1,6 @@
 //! Choosing the next token from logits. Pure but for the generator it owns, which its seed determines.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt::Debug};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -65,10 +65,40 @@ pub struct BadLogit {
     pub logit: f32,
 }
 
+/// Rules out tokens, place by place: who makes one knows what the tokens mean.
+pub trait TokenMask: Send + Debug {
+    /// Makes the logits of tokens that may not come next -∞.
+    ///
+    /// # Errors
+    /// A sentence when it cannot tell.
+    fn apply(&mut self, logits: &mut [f32]) -> Result<(), String>;
+
+    /// Notes the token that was chosen. Should return at once: what comes next is asked for a step later.
+    fn push(&mut self, token: TokenId);
+}
+
+/// Why no token was chosen.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NoToken {
+    /// The model's logits are of no use.
+    #[error(transparent)]
+    Logit(#[from] BadLogit),
+    /// What the answer must look like could not be told.
+    #[error("what may come next could not be told: {reason}")]
+    Mask {
+        /// The mask's words.
+        reason: String,
+    },
+    /// The model gives no chance to any token that may come next.
+    #[error("the model gives probability 0 to every token that may come next")]
+    NoneAllowed,
+}
+
 /// Chooses the tokens of one sequence.
 #[derive(Debug)]
 pub struct Sampler {
     sampling: Sampling,
+    mask: Option<Box<dyn TokenMask>>,
     /// Number of top log-probabilities asked for, if any.
     logprobs: Option<usize>,
     rng: ChaCha8Rng,
@@ -86,22 +116,38 @@ impl Sampler {
         distinct.sort_unstable();
         distinct.dedup();
         let rng = ChaCha8Rng::seed_from_u64(sampling.seed);
-        Self { sampling, logprobs, rng, generated: HashMap::new(), prompt: distinct }
+        Self { sampling, mask: None, logprobs, rng, generated: HashMap::new(), prompt: distinct }
+    }
+
+    /// Chooses only tokens that `mask` lets through.
+    #[must_use]
+    pub fn masked(self, mask: Option<Box<dyn TokenMask>>) -> Self {
+        Self { mask, ..self }
     }
 
     /// The next token given the logits `[vocab]`, and log-probabilities where asked for.
     ///
     /// # Errors
-    /// When a logit is not a number or +∞, or all are -∞.
-    pub fn next(&mut self, mut logits: Vec<f32>) -> Result<(TokenId, Option<Logprobs>), BadLogit> {
+    /// When a logit is not a number or +∞, or all are -∞, and when the mask fails or leaves nothing.
+    pub fn next(&mut self, mut logits: Vec<f32>) -> Result<(TokenId, Option<Logprobs>), NoToken> {
         let bad = logits.iter().position(|&l| l.is_nan() || l == f32::INFINITY);
         let bad = bad.or_else(|| logits.iter().all(|&l| l == f32::NEG_INFINITY).then_some(0));
         if let Some(token) = bad {
-            return Err(BadLogit { token, logit: logits.get(token).copied().unwrap_or(f32::NEG_INFINITY) });
+            let logit = logits.get(token).copied().unwrap_or(f32::NEG_INFINITY);
+            return Err(BadLogit { token, logit }.into());
         }
         let raw = self.logprobs.map(|_| logits.clone());
         self.penalise(&mut logits);
+        if let Some(mask) = &mut self.mask {
+            mask.apply(&mut logits).map_err(|reason| NoToken::Mask { reason })?;
+            if logits[greedy(&logits) as usize] == f32::NEG_INFINITY {
+                return Err(NoToken::NoneAllowed);
+            }
+        }
         let token = if self.sampling.temperature == 0.0 { greedy(&logits) } else { self.draw(&logits) };
+        if let Some(mask) = &mut self.mask {
+            mask.push(token);
+        }
         *self.generated.entry(token).or_default() += 1;
         Ok((token, raw.map(|raw| logprobs(&raw, token, self.logprobs.unwrap_or(0)))))
     }
@@ -292,12 +338,52 @@ mod tests {
     #[test]
     fn logits_that_nothing_can_be_chosen_from_are_an_error() {
         let mut sampler = Sampler::new(hot(), None, &[]);
-        assert_eq!(sampler.next(vec![0.0, f32::NAN]).unwrap_err().token, 1);
-        let infinite = sampler.next(vec![0.0, 1.0, f32::INFINITY]).unwrap_err();
-        assert_eq!(infinite, BadLogit { token: 2, logit: f32::INFINITY });
-        let nothing = sampler.next(vec![f32::NEG_INFINITY; 3]).unwrap_err();
-        assert_eq!(nothing, BadLogit { token: 0, logit: f32::NEG_INFINITY });
+        let mut bad = |logits| match sampler.next(logits) {
+            Err(NoToken::Logit(bad)) => (bad.token, bad.logit),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(bad(vec![0.0, f32::NAN]).0, 1);
+        assert_eq!(bad(vec![0.0, 1.0, f32::INFINITY]), (2, f32::INFINITY));
+        assert_eq!(bad(vec![f32::NEG_INFINITY; 3]), (0, f32::NEG_INFINITY));
         assert!(sampler.next(Vec::new()).is_err());
+    }
+
+    /// Lets through these tokens, one set after the other.
+    #[derive(Debug)]
+    struct Sets(Vec<Vec<TokenId>>);
+
+    impl TokenMask for Sets {
+        fn apply(&mut self, logits: &mut [f32]) -> Result<(), String> {
+            let allowed = self.0.first().ok_or("no more sets")?;
+            (0..).zip(logits).filter(|(t, _)| !allowed.contains(t)).for_each(|(_, l)| *l = f32::NEG_INFINITY);
+            Ok(())
+        }
+
+        fn push(&mut self, token: TokenId) {
+            assert!(self.0.remove(0).contains(&token));
+        }
+    }
+
+    #[test]
+    fn masked_tokens_are_never_chosen_and_log_probabilities_do_not_see_the_mask() {
+        for sampling in
+            [Sampling::default(), Sampling { top_p: 0.3, ..hot() }, Sampling { top_k: 1, ..hot() }]
+        {
+            let sets = vec![vec![2], vec![0, 3], vec![], vec![0]];
+            let mut sampler = Sampler::new(sampling, Some(1), &[]).masked(Some(Box::new(Sets(sets))));
+            let logits = vec![1.0, 9.0, f32::NEG_INFINITY, 0.5];
+            assert_eq!(
+                sampler.next(logits.clone()),
+                Err(NoToken::NoneAllowed),
+                "the one allowed has no chance"
+            );
+            let (token, logprobs) = sampler.next(vec![1.0, 9.0, 0.0, 0.5]).unwrap();
+            assert_eq!((token, logprobs.unwrap().top[0].0), (2, 1));
+            assert_eq!(sampler.next(logits.clone()).unwrap().0, 0);
+            assert_eq!(sampler.next(logits), Err(NoToken::NoneAllowed));
+        }
+        let mut sampler = Sampler::new(hot(), None, &[]).masked(Some(Box::new(Sets(vec![]))));
+        assert_eq!(sampler.next(vec![0.0]), Err(NoToken::Mask { reason: "no more sets".into() }));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
 use super::{
-    Command, EngineConfig, EngineError, GenerateRequest, RowsOutput, RowsRequest, Shared, Token,
+    Command, EngineConfig, EngineError, GenerateRequest, RowsOutput, RowsRequest, Shared, Token, TokenMask,
     jobs::{Generation, Jobs},
     step::{Device, ItemResult, guarded},
 };
@@ -118,7 +118,7 @@ impl Engine {
 
     fn accept(&mut self, command: Command) {
         match command {
-            Command::Generate(request, replies) => self.accept_generate(&request, replies),
+            Command::Generate(request, masks, replies) => self.accept_generate(&request, masks, replies),
             Command::Rows(request, reply) => self.accept_rows(request, reply),
             Command::ClearCache(done) => {
                 self.sched.pool_mut().clear_cache();
@@ -131,11 +131,13 @@ impl Engine {
     fn accept_generate(
         &mut self,
         request: &GenerateRequest,
+        masks: Vec<Box<dyn TokenMask>>,
         replies: Vec<tokio_mpsc::UnboundedSender<Result<Token, EngineError>>>,
     ) {
         let mut first = None;
+        let mut masks = masks.into_iter();
         for (continuation, reply) in replies.into_iter().enumerate() {
-            let id = self.jobs.next_id();
+            let (id, mask) = (self.jobs.next_id(), masks.next());
             let at = request.prompt.len() - 1;
             let sequence = NewSequence {
                 id,
@@ -148,7 +150,7 @@ impl Engine {
                 reuse: self.config.prefix_cache,
             };
             match self.sched.add(sequence) {
-                Ok(()) => self.jobs.add_generation(id, Generation::new(request, continuation, reply)),
+                Ok(()) => self.jobs.add_generation(id, Generation::new(request, continuation, mask, reply)),
                 Err(e) => drop(reply.send(Err(refusal(&e)))),
             }
             first.get_or_insert(id);

@@ -9,6 +9,8 @@ use axum::{
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
+use crate::kv::Salt;
+
 use super::{ApiError, AppState, page};
 
 /// The keys, as digests: comparing those takes the same time whatever was sent.
@@ -19,18 +21,32 @@ impl Keys {
         Self(keys.iter().map(|key| digest(key.as_bytes())).collect())
     }
 
-    /// Whether the headers hold a key, as `Authorization: Bearer KEY` or bare. An empty key opens nothing.
-    fn open(&self, headers: &HeaderMap) -> bool {
+    /// Who calls, if the headers hold a key, as `Authorization: Bearer KEY` or bare; anybody where there are no keys. An
+    /// empty key opens nothing.
+    fn open(&self, headers: &HeaderMap) -> Option<Caller> {
         if self.0.is_empty() {
-            return true;
+            return Some(Caller(None));
         }
-        let Some(sent) = headers.get(header::AUTHORIZATION) else { return false };
+        let sent = headers.get(header::AUTHORIZATION)?;
         let sent = sent.as_bytes().trim_ascii();
         let bearer = sent.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
         let token = bearer.map_or(sent, |(_, token)| token.trim_ascii());
         let sent = digest(token);
         let found = self.0.iter().fold(Choice::from(0), |found, key| found | key.ct_eq(&sent));
-        bool::from(found) && !token.is_empty()
+        (bool::from(found) && !token.is_empty()).then_some(Caller(Some(sent)))
+    }
+}
+
+/// Whose key a request carries, as its digest; nobody's where the server has no keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller(Option<[u8; 32]>);
+
+impl Caller {
+    /// The caller's own part of the prefix cache: what one key's requests left there is no news to another key's, not even
+    /// by how long an answer takes.
+    pub(super) fn salt(self, asked: &Salt) -> Salt {
+        let name = |key: [u8; 32]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        self.0.map_or_else(|| asked.clone(), |key| asked.of(&name(key)))
     }
 }
 
@@ -41,11 +57,15 @@ fn digest(key: &[u8]) -> [u8; 32] {
 /// The layer around every route and the fallback.
 pub(super) async fn check(
     State(state): State<AppState>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
     let path = request.uri().path();
-    if path == "/health" || page::at(path).is_some() || state.keys().open(request.headers()) {
+    if path == "/health" || page::at(path).is_some() {
+        return Ok(next.run(request).await);
+    }
+    if let Some(caller) = state.keys().open(request.headers()) {
+        request.extensions_mut().insert(caller);
         return Ok(next.run(request).await);
     }
     let message = if request.headers().contains_key(header::AUTHORIZATION) {
@@ -66,7 +86,7 @@ mod tests {
         if let Some(sent) = sent {
             headers.insert(header::AUTHORIZATION, sent.parse().unwrap());
         }
-        Keys::new(&keys).open(&headers)
+        Keys::new(&keys).open(&headers).is_some()
     }
 
     #[test]
@@ -90,5 +110,22 @@ mod tests {
         assert!(!opens(&["Key1"], None));
         assert!(opens(&[], None) && opens(&[], Some("anything")));
         assert!(!opens(&[""], Some("Bearer ")) && !opens(&[""], Some("")));
+    }
+
+    #[test]
+    fn each_key_has_its_own_part_of_the_cache() {
+        let keys = Keys::new(&["a".into(), "b".into()]);
+        let caller = |key: &str| {
+            keys.open(&HeaderMap::from_iter([(header::AUTHORIZATION, key.parse().unwrap())])).unwrap()
+        };
+        let (a, b) = (caller("a"), caller("Bearer b"));
+        let salts = [Salt::none(), Salt::new(""), Salt::new("x")];
+        let of = |caller: Caller| salts.each_ref().map(|salt| caller.salt(salt));
+        let all: std::collections::HashSet<Salt> =
+            of(a).into_iter().chain(of(b)).chain(salts.clone()).collect();
+        assert_eq!(all.len(), 9);
+        assert_eq!(of(a), of(caller("Bearer a")));
+        let anybody = Keys::new(&[]).open(&HeaderMap::new()).unwrap();
+        assert_eq!(of(anybody), salts);
     }
 }

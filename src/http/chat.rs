@@ -2,21 +2,27 @@
 
 use std::time::Instant;
 
-use axum::{extract::State, response::Response};
+use axum::{Extension, extract::State, response::Response};
 
 use super::{
     ApiError, AppState,
+    auth::Caller,
     sse::{Envelope, Watched, events, whole},
     wire::{Body, chat as wire},
 };
 
 /// Continues a conversation, whole or as a stream.
-pub(super) async fn chat(State(state): State<AppState>, Body(body): Body) -> Result<Response, ApiError> {
+pub(super) async fn chat(
+    State(state): State<AppState>,
+    Extension(caller): Extension<Caller>,
+    Body(body): Body,
+) -> Result<Response, ApiError> {
     let begin = Instant::now();
     let served = state.served()?;
     served.check_model(&body)?;
     state.check_template(&body)?;
-    let (job, delivery) = wire::job(&body)?;
+    let (mut job, delivery) = wire::job(&body)?;
+    job.options.salt = caller.salt(&job.options.salt);
     drop(body);
     let logprobs = job.options.logprobs.is_some();
     let generation = served.model.chat(job, state.enter()?).await?;

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use axum::{extract::State, response::Response};
+use axum::{Extension, extract::State, response::Response};
 
 use super::{
     ApiError, AppState,
+    auth::Caller,
     sse::{Envelope, Watched, events, whole},
     wire::{Body, completions as wire},
 };
@@ -14,12 +15,14 @@ use crate::service::generate::GenerateDelta;
 /// Continues texts, whole or as a stream.
 pub(super) async fn completions(
     State(state): State<AppState>,
+    Extension(caller): Extension<Caller>,
     Body(body): Body,
 ) -> Result<Response, ApiError> {
     let begin = Instant::now();
     let served = state.served()?;
     served.check_model(&body)?;
-    let (job, delivery) = wire::job(&body)?;
+    let (mut job, delivery) = wire::job(&body)?;
+    job.options.salt = caller.salt(&job.options.salt);
     drop(body);
     let logprobs = job.options.logprobs.is_some();
     let generation = served.model.complete(job, state.enter()?).await?;

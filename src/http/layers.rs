@@ -2,10 +2,11 @@
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{HeaderName, HeaderValue},
+    http::{HeaderName, HeaderValue, Method, header},
     middleware::Next,
     response::Response,
 };
+use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::{ApiError, AppState, page};
 
@@ -26,6 +27,19 @@ pub(super) async fn request_id(request: Request, next: Next) -> Response {
     tracing::debug!(%method, path, status = response.status().as_u16(), id = ?id, "answered");
     response.headers_mut().insert(REQUEST_ID, id);
     response
+}
+
+/// Lets pages of these origins ask and read the answer, outside of everything: a browser asks first, without a key. None
+/// for no origins: then a page of another origin gets nothing.
+pub(super) fn cors(origins: &[HeaderValue]) -> Option<CorsLayer> {
+    let allowed = match origins {
+        [] => return None,
+        some if some.iter().any(|origin| origin == "*") => AllowOrigin::any(),
+        some => AllowOrigin::list(some.iter().cloned()),
+    };
+    let headers = [header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID];
+    let cors = CorsLayer::new().allow_origin(allowed).allow_headers(headers);
+    Some(cors.allow_methods([Method::GET, Method::POST]).expose_headers([REQUEST_ID, header::RETRY_AFTER]))
 }
 
 /// Counts answers by route pattern and status; never by what the caller wrote.

@@ -280,7 +280,7 @@ impl Watch {
         }
         self.usage = usage;
         if let Some(reason) = delta.finish {
-            let reason = if reason == FinishReason::Stop { "stop" } else { "length" };
+            let reason = if reason == FinishReason::Length { "length" } else { "stop" };
             metrics.success.with_label_values(&[reason]).inc();
             self.unfinished = self.unfinished.saturating_sub(1);
         }

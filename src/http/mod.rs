@@ -6,6 +6,7 @@
 mod auth;
 mod chat;
 mod completions;
+mod deadline;
 mod error;
 mod layers;
 mod metrics;
@@ -39,7 +40,8 @@ pub use wire::scored::score_json;
 /// All routes. From outside in, a request passes: its id, the count of answers, the catching of panics, the key, and the
 /// question whether the model is there; also a request for a route that does not exist.
 pub fn router(state: AppState) -> Router {
-    Router::new()
+    let cors = layers::cors(state.cors_origins());
+    let routes = Router::new()
         .route("/v1/qrae/score", post(score::score))
         .route("/rerank", post(rerank::rerank))
         .route("/v1/rerank", post(rerank::rerank))
@@ -61,12 +63,17 @@ pub fn router(state: AppState) -> Router {
         .route("/web/{file}", get(page::file))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(state.clone(), deadline::keep))
         .layer(from_fn_with_state(state.clone(), layers::ready))
         .layer(from_fn_with_state(state.clone(), auth::check))
         .layer(CatchPanicLayer::custom(error::of_panic))
         .layer(from_fn_with_state(state.clone(), layers::count))
         .layer(from_fn(layers::request_id))
-        .with_state(state)
+        .with_state(state);
+    match cors {
+        Some(cors) => routes.layer(cors),
+        None => routes,
+    }
 }
 
 /// Serves until `shutdown` resolves and the requests in flight are answered. The model may be installed later.

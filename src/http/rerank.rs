@@ -2,6 +2,7 @@
 //! text-embeddings-inference's interface.
 
 use axum::{
+    Extension,
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     ApiError, AppState,
+    auth::Caller,
     wire::{
         Body,
         rerank::{self as wire, Dialect},
@@ -18,7 +20,11 @@ use super::{
 use crate::service::{ServiceError, score::ScoreAnswer};
 
 /// Answers in the dialect of the body, errors too once it is known.
-pub(super) async fn rerank(State(state): State<AppState>, Body(body): Body) -> Response {
+pub(super) async fn rerank(
+    State(state): State<AppState>,
+    Extension(caller): Extension<Caller>,
+    Body(body): Body,
+) -> Response {
     let dialect = match Dialect::of(&body) {
         Ok(dialect) => dialect,
         Err(error) => return error.into_response(),
@@ -27,17 +33,23 @@ pub(super) async fn rerank(State(state): State<AppState>, Body(body): Body) -> R
         let error = json!({"error": "texts cannot be empty", "error_type": "Empty"});
         return (StatusCode::BAD_REQUEST, axum::Json(error)).into_response();
     }
-    match scored(&state, &body, dialect).await {
+    match scored(&state, caller, &body, dialect).await {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) if dialect == Dialect::Tei => error.into_tei(),
         Err(error) => error.into_response(),
     }
 }
 
-async fn scored(state: &AppState, body: &Value, dialect: Dialect) -> Result<String, ApiError> {
+async fn scored(
+    state: &AppState,
+    caller: Caller,
+    body: &Value,
+    dialect: Dialect,
+) -> Result<String, ApiError> {
     let served = state.served()?;
     served.check_model(body)?;
-    let (job, asked) = wire::job(body, dialect)?;
+    let (mut job, asked) = wire::job(body, dialect)?;
+    job.salt = caller.salt(&job.salt);
     let permit = state.enter()?;
     let write = {
         let served = served.clone();

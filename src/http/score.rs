@@ -1,6 +1,7 @@
 //! `POST /v1/qrae/score`.
 
 use axum::{
+    Extension,
     extract::State,
     http::header,
     response::{IntoResponse, Response},
@@ -9,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     ApiError, AppState,
+    auth::Caller,
     state::now,
     wire::{Body, score as wire, scored::score_json},
 };
@@ -16,10 +18,15 @@ use crate::service::{ServiceError, score::ScoreAnswer};
 
 /// Scores chunks for one or more queries. A caller that goes away drops this future, and with it the engine's work.
 /// The answer's text is written where it holds up nobody: with explanations it is some 60 MB.
-pub(super) async fn score(State(state): State<AppState>, Body(body): Body) -> Result<Response, ApiError> {
+pub(super) async fn score(
+    State(state): State<AppState>,
+    Extension(caller): Extension<Caller>,
+    Body(body): Body,
+) -> Result<Response, ApiError> {
     let served = state.served()?;
     served.check_model(&body)?;
-    let (job, asked) = wire::job(&body)?;
+    let (mut job, asked) = wire::job(&body)?;
+    job.salt = caller.salt(&job.salt);
     drop(body);
     let permit = state.enter()?;
     let many = asked.many;

@@ -2,10 +2,10 @@
 
 use std::{
     sync::{Arc, OnceLock},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
 use serde_json::Value;
 
 use super::{ApiError, auth::Keys, metrics::Metrics};
@@ -23,6 +23,10 @@ pub struct ServerOptions {
     /// Take `chat_template` from requests. A template is a program: one that builds huge values can take the server's
     /// memory, so only for callers who are trusted.
     pub trust_request_chat_template: bool,
+    /// Origins whose pages may ask, as `https://example.org`; `*` is any. None by default.
+    pub cors_origins: Vec<HeaderValue>,
+    /// How long a request may take; a caller may ask for less. Any time by default.
+    pub request_timeout: Option<Duration>,
 }
 
 impl Default for ServerOptions {
@@ -33,6 +37,8 @@ impl Default for ServerOptions {
             max_body_bytes: 4 << 20,
             max_requests: 256,
             trust_request_chat_template: false,
+            cors_origins: Vec::new(),
+            request_timeout: None,
         }
     }
 }
@@ -46,6 +52,8 @@ struct Inner {
     max_body_bytes: usize,
     admission: Admission,
     trusts_templates: bool,
+    cors_origins: Vec<HeaderValue>,
+    request_timeout: Option<Duration>,
     served: OnceLock<Arc<Served>>,
 }
 
@@ -66,6 +74,8 @@ impl AppState {
             max_body_bytes: options.max_body_bytes,
             admission: Admission::new(options.max_requests),
             trusts_templates: options.trust_request_chat_template,
+            cors_origins: options.cors_origins.clone(),
+            request_timeout: options.request_timeout,
             served: OnceLock::new(),
         }))
     }
@@ -100,6 +110,14 @@ impl AppState {
 
     pub(super) fn keys(&self) -> &Keys {
         &self.0.keys
+    }
+
+    pub(super) fn request_timeout(&self) -> Option<Duration> {
+        self.0.request_timeout
+    }
+
+    pub(super) fn cors_origins(&self) -> &[HeaderValue] {
+        &self.0.cors_origins
     }
 
     pub(super) fn max_body_bytes(&self) -> usize {

@@ -53,4 +53,12 @@ impl Salt {
     pub fn new(name: &str) -> Self {
         Self(Some(name.into()))
     }
+
+    /// The same salt in the part of the cache that belongs to `owner`: equal only for equal owners and salts.
+    #[must_use]
+    pub fn of(&self, owner: &str) -> Self {
+        // the length tells where the owner ends
+        let (mark, name) = if let Some(name) = &self.0 { ("+", &**name) } else { ("-", "") };
+        Self(Some(format!("{}{mark}{owner}{name}", owner.len()).into()))
+    }
 }

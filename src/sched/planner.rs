@@ -29,6 +29,8 @@ struct Draft {
     /// For each sequence of the step, the end of its item.
     ends: BTreeMap<Arrival, usize>,
     preempted: bool,
+    /// Waiting sequences were let in: from now on nobody is preempted, or who has just come might go.
+    admitted: bool,
 }
 
 /// What a starting sequence takes over. The blocks are referenced.
@@ -52,6 +54,7 @@ impl Scheduler {
             copies: Vec::new(),
             ends: BTreeMap::new(),
             preempted: false,
+            admitted: false,
         };
         self.plan_running(&mut draft, true);
         if !draft.ends.is_empty() {
@@ -97,8 +100,8 @@ impl Scheduler {
     }
 
     /// Gives a running sequence its next tokens, after those it has in this step: as many as budget, share, chunk and
-    /// memory allow. One at least the first time, if need be at the cost of younger sequences; without any memory it is
-    /// preempted itself.
+    /// memory allow. Without memory one block is taken from younger sequences, or it is preempted itself, unless it has
+    /// tokens already or somebody was let in.
     fn plan_item(&mut self, arrival: Arrival, draft: &mut Draft) {
         let seq = self.seq(arrival);
         let (n_blocks, scores) = (seq.table.len(), usize::from(seq.scores()));
@@ -107,7 +110,8 @@ impl Scheduler {
         let chunk = self.config.prefill_chunk.saturating_sub(start - seq.computed);
         let wish = (seq.tokens.len() - start).min(chunk).min(draft.budget).min(draft.shares[scores]);
         let fits = ((n_blocks + self.pool.available()) * BLOCK_SIZE).saturating_sub(start);
-        let n = if fits == 0 && planned.is_none() { wish.min(BLOCK_SIZE) } else { wish.min(fits) };
+        let may_preempt = planned.is_none() && !draft.admitted;
+        let n = if fits == 0 && may_preempt { wish.min(BLOCK_SIZE) } else { wish.min(fits) };
         let end = start + n;
         if n > 0 && self.extend_table(arrival, blocks_for(end).saturating_sub(n_blocks), draft) {
             draft.ends.insert(arrival, end);
@@ -165,6 +169,7 @@ impl Scheduler {
     /// Starts waiting sequences in order of arrival. Only into budget that is left when all running sequences
     /// have their items, so there are never more of them than a step has tokens.
     fn admit(&mut self, draft: &mut Draft) {
+        draft.admitted = true;
         let mut candidate = self.waiting.first().copied();
         while let Some(arrival) = candidate {
             if self.running.len() >= self.config.max_sequences || draft.budget == 0 {

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::{ServiceError, generate::control_texts, heads::HeadSets};
+use super::{
+    ServiceError,
+    generate::{Grammars, ReasoningParser, ToolFormat, ToolParser, control_texts},
+    heads::HeadSets,
+};
 use crate::{
     engine::{EngineConfig, EngineHandle},
     hub::ModelFiles,
@@ -58,6 +62,10 @@ pub struct LoadOptions {
     pub head_set: Option<PathBuf>,
     /// A Jinja file used in place of the model's chat template.
     pub chat_template: Option<PathBuf>,
+    /// Which format of tool calls is read in answers to requests with tools.
+    pub tool_parser: ToolParser,
+    /// Which reasoning is told apart from answers.
+    pub reasoning_parser: ReasoningParser,
     /// Name in requests; the card's id or the file's name by default.
     pub served_name: Option<String>,
 }
@@ -148,6 +156,14 @@ pub struct ServedModel {
     pub(super) step_tokens: usize,
     /// The texts of the control tokens, longest first.
     pub(super) control_texts: Vec<String>,
+    /// Which format of tool calls is read.
+    pub(super) tool_parser: ToolParser,
+    /// The format that the template shows.
+    pub(super) tool_format: Option<ToolFormat>,
+    /// Which reasoning is told apart.
+    pub(super) reasoning_parser: ReasoningParser,
+    /// For answers that must follow a format.
+    pub(super) grammars: Grammars,
 }
 
 impl ServedModel {
@@ -204,6 +220,10 @@ impl ServedModel {
             id,
             engine,
             control_texts: control_texts(&tokenizer),
+            tool_parser: options.tool_parser,
+            tool_format: ToolFormat::of_template(&source),
+            reasoning_parser: options.reasoning_parser,
+            grammars: Grammars::default(),
             tokenizer,
             template,
             pieces,

@@ -18,6 +18,7 @@ mod record;
 mod run;
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -144,6 +145,14 @@ impl Folder {
         let hash = content_hash(&["input 1", question_hash]);
         let digits = hash.trim_start_matches("sha256:");
         self.inputs().join(format!("{}.safetensors", &digits[..24]))
+    }
+
+    /// Names of the observations of these questions, as far as there are any, ascending.
+    #[must_use]
+    pub fn observed(&self, questions: &[&Question]) -> Vec<String> {
+        let there = questions.iter().map(|q| self.file(&q.content_hash())).filter(|file| file.is_file());
+        let names = there.filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned()));
+        names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Whether the question has been observed.

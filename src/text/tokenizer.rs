@@ -205,8 +205,10 @@ impl Tokenizer {
         })
     }
 
-    /// Whether decoding is byte by byte in GPT-2's alphabet.
-    pub(super) fn is_byte_level(&self) -> bool {
+    /// Whether decoding is byte by byte in GPT-2's alphabet, so that [`token_bytes`](Self::token_bytes) says exactly what
+    /// a token adds to any text.
+    #[must_use]
+    pub fn is_byte_level(&self) -> bool {
         matches!(self.0.parse.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
     }
 }

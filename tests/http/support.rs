@@ -76,6 +76,15 @@ fn load_from(bos: bool, change: &dyn Fn(&mut [u8])) -> Result<ServedModel, Serve
     load_with(&tokenizer_json(), bos, change)
 }
 
+/// The tiny model, loaded with other options.
+pub fn app_loaded(options: LoadOptions) -> Router {
+    let options = LoadOptions { served_name: Some(MODEL.into()), threads: Some(1), ..options };
+    let state =
+        AppState::new(&ServerOptions { trust_request_chat_template: true, ..ServerOptions::default() });
+    assert!(state.install(load_as(&tokenizer_json(), false, &|_| {}, &options).unwrap()));
+    router(state)
+}
+
 fn load_with(tokenizer: &str, bos: bool, change: &dyn Fn(&mut [u8])) -> Result<ServedModel, ServeError> {
     load_with_heads(tokenizer, bos, None, change)
 }
@@ -86,6 +95,17 @@ fn load_with_heads(
     head_set: Option<PathBuf>,
     change: &dyn Fn(&mut [u8]),
 ) -> Result<ServedModel, ServeError> {
+    let served_name = Some(MODEL.into());
+    let options = LoadOptions { served_name, head_set, threads: Some(1), ..LoadOptions::default() };
+    load_as(tokenizer, bos, change, &options)
+}
+
+fn load_as(
+    tokenizer: &str,
+    bos: bool,
+    change: &dyn Fn(&mut [u8]),
+    options: &LoadOptions,
+) -> Result<ServedModel, ServeError> {
     let dir = tempfile::tempdir().unwrap();
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3");
     fs::copy(golden.join("config.json"), dir.path().join("config.json")).unwrap();
@@ -95,9 +115,7 @@ fn load_with_heads(
     fs::write(dir.path().join("tokenizer.json"), tokenizer).unwrap();
     let config = json!({"bos_token": "<s>", "eos_token": "<|im_end|>", "add_bos_token": bos});
     fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
-    let served_name = Some(MODEL.into());
-    let options = LoadOptions { served_name, head_set, threads: Some(1), ..LoadOptions::default() };
-    ServedModel::load(&ModelFiles::Folder(dir.path().into()), None, &options)
+    ServedModel::load(&ModelFiles::Folder(dir.path().into()), None, options)
 }
 
 /// One model for all tests: they run in one process.

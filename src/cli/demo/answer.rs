@@ -14,7 +14,7 @@ use crate::{
     prompt::layout::Chunk,
     service::{
         Permit, ServedModel,
-        generate::{ChatJob, ChatPrompt, GenerateOptions, Generation},
+        generate::{AnswerOptions, ChatJob, ChatPrompt, GenerateOptions, Generation},
     },
 };
 
@@ -62,6 +62,7 @@ pub(super) async fn ask(
             salt: Salt::new(cache),
             ..GenerateOptions::default()
         },
+        answer: AnswerOptions::default(),
     };
     Ok(Asked { begin, generation: model.chat(job, permit).await? })
 }

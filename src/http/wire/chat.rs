@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 use super::{
     Rest,
     common::{self, Common, Delivery, logprob_count, note_unknown},
+    tools::{tool_calls, tool_choice},
     typed,
 };
 use crate::{
     http::ApiError,
-    service::generate::{ChatJob, ChatPrompt, Completion, GenerateDelta, TokenLogprob},
+    service::generate::{AnswerOptions, ChatJob, ChatPrompt, Completion, GenerateDelta, TokenLogprob},
 };
 
 /// The conversation's fields, as sent; `/tokenize` takes the same.
@@ -33,6 +34,8 @@ pub(in crate::http) struct Conversation {
     logprobs: Option<bool>,
     #[schemars(range(min = 0, max = 20))]
     top_logprobs: Option<i64>,
+    parallel_tool_calls: Option<bool>,
+    include_reasoning: Option<bool>,
     #[serde(flatten)]
     #[schemars(skip)]
     rest: Rest,
@@ -58,6 +61,14 @@ impl Conversation {
         })
     }
 
+    fn answer(&self) -> Result<AnswerOptions, ApiError> {
+        Ok(AnswerOptions {
+            tool_choice: tool_choice(&self.tool_choice)?,
+            parallel_tool_calls: self.parallel_tool_calls.unwrap_or(true),
+            include_reasoning: self.include_reasoning.unwrap_or(true),
+        })
+    }
+
     fn logprobs(&self) -> Result<Option<usize>, ApiError> {
         let top = self.top_logprobs.map(|n| logprob_count("top_logprobs", n)).transpose()?;
         match (self.logprobs.unwrap_or(false), top) {
@@ -75,14 +86,19 @@ pub(in crate::http) fn job(body: &Value) -> Result<(ChatJob, Delivery), ApiError
     note_unknown(&common.rest, &conversation.rest);
     let mut options = common.options(body)?;
     options.logprobs = conversation.logprobs()?;
-    Ok((ChatJob { prompt: conversation.prompt()?, options }, common.delivery()))
+    let answer = conversation.answer()?;
+    Ok((ChatJob { prompt: conversation.prompt()?, options, answer }, common.delivery()))
 }
 
 /// One whole choice.
 pub(in crate::http) fn choice(index: usize, choice: &Completion, logprobs: bool) -> Value {
+    let only_calls = choice.text.is_empty() && !choice.calls.is_empty();
+    let content = (!only_calls).then_some(choice.text.as_str());
+    let mut message = json!({"role": "assistant", "content": content});
+    say_more(&mut message, &choice.reasoning, tool_calls(&choice.calls, false));
     json!({
         "index": index,
-        "message": {"role": "assistant", "content": choice.text},
+        "message": message,
         "logprobs": logprobs.then(|| entries(&choice.logprobs)),
         "finish_reason": common::finish_reason(choice.finish),
         "stop_reason": common::stop_reason(choice.stop_reason.as_ref()),
@@ -101,9 +117,12 @@ pub(in crate::http) fn opening(index: usize) -> Value {
 
 /// A piece of a stream.
 pub(in crate::http) fn piece(delta: &GenerateDelta, logprobs: bool) -> Value {
+    let other = delta.text.is_empty() && !(delta.reasoning.is_empty() && delta.calls.is_empty());
+    let mut said = if other { json!({}) } else { json!({"content": delta.text}) };
+    say_more(&mut said, &delta.reasoning, tool_calls(&delta.calls, true));
     let mut piece = json!({
         "index": delta.choice,
-        "delta": {"content": delta.text},
+        "delta": said,
         "logprobs": logprobs.then(|| entries(&delta.logprobs)),
         "finish_reason": common::finish_reason(delta.finish),
     });
@@ -111,6 +130,17 @@ pub(in crate::http) fn piece(delta: &GenerateDelta, logprobs: bool) -> Value {
         piece["stop_reason"] = common::stop_reason(delta.stop_reason.as_ref());
     }
     piece
+}
+
+/// What there is besides content. Reasoning goes by the name it has in vLLM now and by the one it had.
+fn say_more(message: &mut Value, reasoning: &str, calls: Value) {
+    if !reasoning.is_empty() {
+        message["reasoning"] = reasoning.into();
+        message["reasoning_content"] = reasoning.into();
+    }
+    if calls != json!([]) {
+        message["tool_calls"] = calls;
+    }
 }
 
 fn entries(logprobs: &[TokenLogprob]) -> Value {

@@ -9,7 +9,9 @@ use crate::{
     engine::Sampling,
     http::ApiError,
     kv::Salt,
-    service::generate::{FinishReason, GenerateOptions, StopReason, TokenLogprob, Usage, random_seed},
+    service::generate::{
+        FinishReason, GenerateOptions, ResponseFormat, StopReason, TokenLogprob, Usage, random_seed,
+    },
 };
 
 /// Most stop strings of one request.
@@ -133,6 +135,7 @@ impl Common {
             logprobs: None,
             n,
             skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
+            format: response_format(&self.response_format)?,
             salt: self.cache_salt.as_deref().map_or_else(Salt::none, Salt::new),
         })
     }
@@ -170,11 +173,6 @@ impl Common {
     }
 
     fn check_supported(&self, body: &Value) -> Result<(), ApiError> {
-        let format = &self.response_format;
-        if !format.is_null() && format["type"] != "text" {
-            let reason = "only {\"type\": \"text\"} is supported yet";
-            return Err(ApiError::invalid("response_format", reason));
-        }
         if !self.best_of.is_null() {
             return Err(ApiError::invalid("best_of", "is not supported; use n"));
         }
@@ -188,6 +186,28 @@ impl Common {
         match UNSUPPORTED.iter().find(|name| asks(&body[**name])) {
             Some(name) => Err(ApiError::invalid(*name, "is not supported yet; leave it out")),
             None => Ok(()),
+        }
+    }
+}
+
+/// OpenAI's `response_format`.
+fn response_format(format: &Value) -> Result<ResponseFormat, ApiError> {
+    if format.is_null() {
+        return Ok(ResponseFormat::Text);
+    }
+    if !format.is_object() {
+        return Err(ApiError::invalid("response_format", "must be an object with a type"));
+    }
+    match format["type"].as_str() {
+        Some("text") => Ok(ResponseFormat::Text),
+        Some("json_object") => Ok(ResponseFormat::Object),
+        Some("json_schema") => match &format["json_schema"]["schema"] {
+            schema @ (Value::Object(_) | Value::Bool(true)) => Ok(ResponseFormat::Schema(schema.clone())),
+            _ => Err(ApiError::invalid("response_format.json_schema.schema", "must be a JSON schema")),
+        },
+        _ => {
+            let reason = "must be \"text\", \"json_object\" or \"json_schema\"";
+            Err(ApiError::invalid("response_format.type", reason))
         }
     }
 }
@@ -257,6 +277,7 @@ pub(in crate::http) fn finish_reason(finish: Option<FinishReason>) -> Value {
         None => Value::Null,
         Some(FinishReason::Stop) => "stop".into(),
         Some(FinishReason::Length) => "length".into(),
+        Some(FinishReason::ToolCalls) => "tool_calls".into(),
     }
 }
 

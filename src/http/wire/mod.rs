@@ -7,6 +7,7 @@ pub(super) mod rerank;
 pub(super) mod score;
 pub(super) mod scored;
 pub(super) mod settings;
+mod tools;
 
 use std::collections::HashMap;
 

@@ -1,12 +1,20 @@
 //! Generation: messages or a prompt become token ids, the engine's tokens become text, choice by choice.
 //!
-//! Owns the jobs, the prompt's ids (`prompt`, `messages`, `disguise`) and the stream of deltas (`stream`). Knows no HTTP.
+//! Owns the jobs, the prompt's ids (`prompt`, `messages`, `disguise`), the stream of deltas (`stream`), what is told
+//! apart in them (`read`: `tools` and `think`) and what answers must look like (`answer`, `grammar`). Knows no HTTP.
 //! Tests: in the parts, and `tests/http.rs` with a tiny model behind it.
 
+mod answer;
 mod disguise;
+#[cfg(test)]
+mod fixture;
+mod grammar;
 mod messages;
 mod prompt;
+mod read;
 mod stream;
+mod think;
+mod tools;
 
 use std::sync::Arc;
 
@@ -14,15 +22,20 @@ use serde_json::{Map, Value};
 
 use super::{Permit, ServedModel, ServiceError};
 use crate::{
-    engine::{EngineError, GenerateRequest, Sampling},
+    engine::{EngineError, GenerateRequest, Sampling, TokenMask},
     ids::TokenId,
     kv::Salt,
 };
 
+pub use answer::{AnswerOptions, ReasoningParser};
 pub(super) use disguise::control_texts;
+pub(super) use grammar::Grammars;
+pub use grammar::ResponseFormat;
+use read::Reader;
 pub use stream::{
-    Completion, FinishReason, GenerateDelta, Generation, StopReason, TokenLogprob, Usage, collect,
+    Completion, FinishReason, GenerateDelta, Generation, StopReason, TokenLogprob, ToolCall, Usage, collect,
 };
+pub use tools::{Call, ToolChoice, ToolFormat, ToolParser};
 
 /// Most choices of one request, over all its prompts.
 pub const MAX_CHOICES: usize = 128;
@@ -32,7 +45,7 @@ pub const MAX_CHOICES: usize = 128;
 pub struct ChatPrompt {
     /// An array of messages, each with `role` and `content`, as OpenAI writes them.
     pub messages: Value,
-    /// An array of tool definitions for the template; nothing is parsed out of the answer.
+    /// An array of tool definitions for the template.
     pub tools: Option<Value>,
     /// A Jinja source used instead of the model's own template.
     pub chat_template: Option<String>,
@@ -87,6 +100,8 @@ pub struct GenerateOptions {
     pub n: usize,
     /// Control tokens are not part of the text.
     pub skip_special_tokens: bool,
+    /// What the answer must look like.
+    pub format: ResponseFormat,
     /// Whose cached KV may be used.
     pub salt: Salt,
 }
@@ -102,6 +117,7 @@ impl Default for GenerateOptions {
             logprobs: None,
             n: 1,
             skip_special_tokens: true,
+            format: ResponseFormat::Text,
             salt: Salt::none(),
         }
     }
@@ -120,6 +136,8 @@ pub struct ChatJob {
     pub prompt: ChatPrompt,
     /// How it is continued.
     pub options: GenerateOptions,
+    /// What is looked for in the answer.
+    pub answer: AnswerOptions,
 }
 
 /// A text completion.
@@ -139,10 +157,15 @@ impl ServedModel {
     /// # Errors
     /// When a field is wrong or prompt and answer would not fit; failures of the engine come out of the stream.
     pub async fn chat(self: &Arc<Self>, job: ChatJob, permit: Permit) -> Result<Generation, ServiceError> {
-        let ChatJob { prompt, options } = job;
+        check_choices(1, job.options.n)?;
         let model = Arc::clone(self);
-        let (ids, permit) = off_thread(permit, move || model.chat_tokens(&prompt)).await?;
-        self.start("messages", vec![ids], &options, Generation::new(permit))
+        let work = move || {
+            let ids = model.chat_tokens(&job.prompt)?;
+            let (reader, masks) = model.answer(&job, &ids)?;
+            Ok((vec![Prompt { ids, masks }], reader, job.options))
+        };
+        let ((prompts, reader, options), permit) = off_thread(permit, work).await?;
+        self.start("messages", prompts, &options, Generation::new(permit, reader))
     }
 
     /// Continues one or more texts. Dropping the result cancels it.
@@ -159,6 +182,7 @@ impl ServedModel {
             let reason = "is not supported together with echo; ask for one of them";
             return Err(ServiceError::invalid("logprobs", reason));
         }
+        check_choices(prompts.len(), options.n)?;
         let model = Arc::clone(self);
         let skip_special = options.skip_special_tokens;
         let work = move || -> Result<_, ServiceError> {
@@ -166,16 +190,17 @@ impl ServedModel {
                 let field = if prompts.len() == 1 { "prompt".into() } else { format!("prompt[{i}]") };
                 model.prompt_tokens(prompt, &field)
             });
-            let ids: Vec<_> = ids.collect::<Result<_, _>>()?;
+            let prompt = |ids: Result<_, _>| Ok(Prompt { ids: ids?, masks: model.format_masks(&options)? });
+            let ids: Vec<Prompt> = ids.map(prompt).collect::<Result<_, ServiceError>>()?;
             let text = |prompt: &TextPrompt| match prompt {
                 TextPrompt::Text(text) => text.clone(),
                 TextPrompt::Tokens(ids) => model.tokenizer.decode(ids, skip_special),
             };
             let echoes = if echo { prompts.iter().map(text).collect() } else { Vec::new() };
-            Ok((ids, echoes))
+            Ok((ids, echoes, options))
         };
-        let ((ids, echoes), permit) = off_thread(permit, work).await?;
-        let mut generation = Generation::new(permit);
+        let ((ids, echoes, options), permit) = off_thread(permit, work).await?;
+        let mut generation = Generation::new(permit, Reader::default());
         for (prompt, text) in echoes.into_iter().enumerate() {
             for choice in 0..options.n {
                 generation.say_first(prompt * options.n + choice, text.clone());
@@ -188,21 +213,17 @@ impl ServedModel {
     fn start(
         &self,
         field: &str,
-        prompts: Vec<Vec<TokenId>>,
+        prompts: Vec<Prompt>,
         options: &GenerateOptions,
         mut generation: Generation,
     ) -> Result<Generation, ServiceError> {
-        if prompts.is_empty() || options.n == 0 || prompts.len() * options.n > MAX_CHOICES {
-            let reason = format!("1 to {MAX_CHOICES} choices are made, counting n for every prompt");
-            return Err(ServiceError::invalid("n", &reason));
-        }
         let lengths: Vec<usize> =
-            prompts.iter().map(|p| self.room(field, p.len(), options)).collect::<Result<_, _>>()?;
+            prompts.iter().map(|p| self.room(field, p.ids.len(), options)).collect::<Result<_, _>>()?;
         let mut stop_tokens = options.stop_token_ids.clone();
         if !options.ignore_eos {
             stop_tokens.extend(&self.stop_tokens);
         }
-        for (i, (prompt, max_new)) in prompts.into_iter().zip(lengths).enumerate() {
+        for (i, (Prompt { ids: prompt, masks }, max_new)) in prompts.into_iter().zip(lengths).enumerate() {
             let mut sampling = options.sampling.clone();
             sampling.seed = sampling.seed.wrapping_add((i * options.n) as u64);
             let request = GenerateRequest {
@@ -218,7 +239,7 @@ impl ServedModel {
                 &self.tokenizer,
                 options,
                 request.prompt.len(),
-                self.engine.generate(request),
+                self.engine.generate_masked(request, masks),
             );
         }
         Ok(generation)
@@ -233,6 +254,20 @@ impl ServedModel {
         }
         Ok(new)
     }
+}
+
+/// A prompt's ids, and a mask for each of its choices or none.
+struct Prompt {
+    ids: Vec<TokenId>,
+    masks: Vec<Box<dyn TokenMask>>,
+}
+
+fn check_choices(prompts: usize, n: usize) -> Result<(), ServiceError> {
+    if (1..=MAX_CHOICES).contains(&prompts.saturating_mul(n)) {
+        return Ok(());
+    }
+    let reason = format!("1 to {MAX_CHOICES} choices are made, counting n for every prompt");
+    Err(ServiceError::invalid("n", &reason))
 }
 
 /// Runs `work`, which may take long, where it holds up nobody. The permit stays taken until it is done, also when the

@@ -9,7 +9,7 @@ use std::{
 
 use futures::{Stream, StreamExt};
 
-use super::GenerateOptions;
+use super::{GenerateOptions, read::Reader, tools::Call};
 use crate::{
     engine::{EngineError, Finish, Token, Tokens},
     ids::TokenId,
@@ -24,6 +24,19 @@ pub enum FinishReason {
     Stop,
     /// As many tokens as allowed.
     Length,
+    /// An end token, after at least one call of a tool.
+    ToolCalls,
+}
+
+/// A call of a tool, as it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolCall {
+    /// Which call of its choice, from 0.
+    pub index: usize,
+    /// A name that no other call has.
+    pub id: String,
+    /// What is called.
+    pub call: Call,
 }
 
 /// What the caller asked to stop at, where that is why a choice ended.
@@ -55,7 +68,11 @@ pub struct GenerateDelta {
     pub choice: usize,
     /// Text to append; may be empty.
     pub text: String,
-    /// Log-probabilities of the tokens that `text` completes, where asked for.
+    /// Reasoning to append, where it is told apart.
+    pub reasoning: String,
+    /// Calls that are now whole, where they are looked for.
+    pub calls: Vec<ToolCall>,
+    /// Log-probabilities of the tokens that are now complete, also of those in reasoning and calls, where asked for.
     pub logprobs: Vec<TokenLogprob>,
     /// Set on the choice's last delta.
     pub finish: Option<FinishReason>,
@@ -83,6 +100,8 @@ pub struct Generation {
     /// The choice to look at first, so that none starves.
     next: usize,
     usage: Usage,
+    /// What reads each choice.
+    reader: Reader,
     _permit: Permit,
 }
 
@@ -94,12 +113,13 @@ struct Choice {
     /// Whether this choice tells what of its prompt was cached, and has not yet.
     tells_cached: bool,
     text: TokenText,
+    reader: Reader,
 }
 
 impl Generation {
-    pub(super) fn new(permit: Permit) -> Self {
+    pub(super) fn new(permit: Permit, reader: Reader) -> Self {
         let (choices, first, usage) = (Vec::new(), VecDeque::new(), Usage::default());
-        Self { choices, first, next: 0, usage, _permit: permit }
+        Self { choices, first, next: 0, usage, reader, _permit: permit }
     }
 
     /// Gives out `text` before the choice's own.
@@ -121,7 +141,8 @@ impl Generation {
                 index: self.choices.len(),
                 tokens: Some(tokens),
                 tells_cached: i == 0,
-                text: TokenText::new(tokenizer, options),
+                text: TokenText::new(tokenizer, options, &self.reader.markers()),
+                reader: self.reader.clone(),
             });
         }
     }
@@ -180,7 +201,7 @@ impl Stream for Generation {
 impl Choice {
     /// Takes in a token; lets go of the engine's stream at once when the choice is at its end.
     fn take(&mut self, token: Token) -> Option<GenerateDelta> {
-        let delta = self.text.push(token)?;
+        let delta = self.reader.read(self.text.push(token)?)?;
         if delta.finish.is_some() {
             self.tokens = None;
         }
@@ -194,6 +215,9 @@ struct TokenText {
     tokenizer: Tokenizer,
     stop: Vec<String>,
     stop_token_ids: Vec<TokenId>,
+    /// Control tokens have no text, but for these.
+    skip_special: bool,
+    shown: Vec<TokenId>,
     /// None after the last token.
     decoder: Option<TokenStream>,
     matcher: StopMatcher,
@@ -205,12 +229,15 @@ struct TokenText {
 }
 
 impl TokenText {
-    fn new(tokenizer: &Tokenizer, options: &GenerateOptions) -> Self {
+    /// Control tokens among `markers` have a text in any case.
+    fn new(tokenizer: &Tokenizer, options: &GenerateOptions, markers: &[&str]) -> Self {
         Self {
             tokenizer: tokenizer.clone(),
             stop: options.stop.clone(),
             stop_token_ids: options.stop_token_ids.clone(),
-            decoder: Some(TokenStream::new(tokenizer, options.skip_special_tokens)),
+            skip_special: options.skip_special_tokens,
+            shown: markers.iter().filter_map(|marker| tokenizer.token_to_id(marker)).collect(),
+            decoder: Some(TokenStream::new(tokenizer, false)),
             matcher: StopMatcher::new(options.stop.clone()),
             decoded: 0,
             given: 0,
@@ -246,12 +273,14 @@ impl TokenText {
         let logprobs = self.release(end.is_some());
         let (finish, stop_reason) = end.map_or((None, None), |(finish, reason)| (Some(finish), reason));
         let anything = !text.is_empty() || !logprobs.is_empty() || finish.is_some();
-        anything.then_some(GenerateDelta { choice: 0, text, logprobs, finish, stop_reason })
+        anything.then_some(GenerateDelta { text, logprobs, finish, stop_reason, ..GenerateDelta::default() })
     }
 
     fn decode(&mut self, token: &Token, stops: bool) -> String {
         let Some(mut decoder) = self.decoder.take() else { return String::new() };
-        let mut piece = if stops { None } else { decoder.push(token.id) }.unwrap_or_default();
+        let hidden =
+            self.skip_special && self.tokenizer.is_control(token.id) && !self.shown.contains(&token.id);
+        let mut piece = if stops || hidden { None } else { decoder.push(token.id) }.unwrap_or_default();
         if token.finish.is_some() {
             piece += &decoder.finish();
         } else {
@@ -282,6 +311,10 @@ impl TokenText {
 pub struct Completion {
     /// Its text.
     pub text: String,
+    /// Its reasoning, where it is told apart.
+    pub reasoning: String,
+    /// Its calls of tools, where they are looked for.
+    pub calls: Vec<ToolCall>,
     /// Log-probabilities of its tokens, where asked for.
     pub logprobs: Vec<TokenLogprob>,
     /// Why it ended.
@@ -303,6 +336,8 @@ where
         let delta = delta?;
         let choice = &mut choices[delta.choice];
         choice.text += &delta.text;
+        choice.reasoning += &delta.reasoning;
+        choice.calls.extend(delta.calls);
         choice.logprobs.extend(delta.logprobs);
         choice.finish = delta.finish.or(choice.finish);
         choice.stop_reason = delta.stop_reason.or(choice.stop_reason.take());
@@ -313,30 +348,14 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{engine::Logprobs, text::TokenizerSpec};
-
-    /// Every byte is a token; 256 is a control token.
-    fn tokenizer() -> Tokenizer {
-        let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-        let mut others = 256u32..;
-        let alphabet = (0..=255u8).map(|b| {
-            let code = if printable(b) { u32::from(b) } else { others.next().unwrap() };
-            char::from_u32(code).unwrap().to_string()
-        });
-        let mut tokens: Vec<String> = alphabet.collect();
-        tokens.push("<|end|>".into());
-        let token_types = [vec![1; 256], vec![3]].concat();
-        let (model, pre) = ("gpt2".into(), Some("gpt-2".into()));
-        Tokenizer::from_spec(&TokenizerSpec { model, pre, tokens, token_types, ..Default::default() })
-            .unwrap()
-    }
+    use crate::{engine::Logprobs, service::generate::fixture::tokenizer};
 
     /// Feeds bytes as tokens, the last with `finish`.
     fn run(bytes: &[u32], finish: Finish, stop: &[&str]) -> (Vec<GenerateDelta>, usize) {
         let stop = stop.iter().map(|s| (*s).into()).collect();
         let options =
             GenerateOptions { stop, logprobs: Some(0), stop_token_ids: vec![10], ..Default::default() };
-        let mut text = TokenText::new(&tokenizer(), &options);
+        let mut text = TokenText::new(&tokenizer(), &options, &[]);
         let mut deltas = Vec::new();
         for (i, &id) in bytes.iter().enumerate() {
             let last = i + 1 == bytes.len();

@@ -88,6 +88,19 @@ pub enum StudyError {
         /// The folder.
         path: PathBuf,
     },
+    /// A folder to merge that has not all its run observed.
+    #[error(
+        "{}: {lost} of {of} observations are gone; run its part again, which observes these alone",
+        path.display()
+    )]
+    Lost {
+        /// The folder.
+        path: PathBuf,
+        /// Observations that are not there.
+        lost: usize,
+        /// Observations there were.
+        of: usize,
+    },
     /// Folders to merge that are not the whole of a draw.
     #[error(
         "of {of} parts of the {n} inputs drawn from {} with seed {seed}, {missing} missing; give the folders of all parts, \

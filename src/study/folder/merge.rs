@@ -1,6 +1,11 @@
 //! Putting studies together: everything is checked before anything is written.
 
-use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fs,
+    path::Path,
+};
 
 use super::{Folder, StudyError, identity::Kind, run::all_parts, vacant, write_whole};
 
@@ -23,11 +28,20 @@ impl Folder {
             if own.is_empty() {
                 return Err(StudyError::Unfinished { path: part.root.clone() });
             }
-            runs.extend(own);
-            for file in part.files()? {
-                part.read(&file)?;
-                names.insert(file.file_name().unwrap_or_default().to_owned());
+            let files = part.files()?;
+            for file in &files {
+                part.read(file)?;
             }
+            let here: BTreeSet<OsString> =
+                files.iter().filter_map(|f| f.file_name()).map(Into::into).collect();
+            let wanted: BTreeSet<&str> =
+                own.iter().flat_map(|run| &run.observed).map(String::as_str).collect();
+            let lost = wanted.iter().filter(|name| !here.contains(OsStr::new(name))).count();
+            if lost > 0 {
+                return Err(StudyError::Lost { path: part.root.clone(), lost, of: wanted.len() });
+            }
+            runs.extend(own);
+            names.extend(here);
         }
         all_parts(&runs)?;
         holds_only(root, &names)?;

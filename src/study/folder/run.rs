@@ -23,6 +23,8 @@ pub struct Run {
     pub part: usize,
     /// Number of parts.
     pub of: usize,
+    /// Names of the observations that the part had when it was done.
+    pub observed: Vec<String>,
 }
 
 impl Run {
@@ -32,7 +34,21 @@ impl Run {
         let hashes: Vec<String> = drawn.iter().map(Question::content_hash).collect();
         let mut fields = vec!["draw 1"];
         fields.extend(hashes.iter().map(String::as_str));
-        Self { data: data.to_owned(), seed, n: drawn.len(), draw: content_hash(&fields), part, of }
+        Self {
+            data: data.to_owned(),
+            seed,
+            n: drawn.len(),
+            draw: content_hash(&fields),
+            part,
+            of,
+            observed: Vec::new(),
+        }
+    }
+
+    /// The same with the names of what was observed.
+    #[must_use]
+    pub fn with(self, observed: Vec<String>) -> Self {
+        Self { observed, ..self }
     }
 
     /// Name of its file, one for each part of each draw.
@@ -99,7 +115,7 @@ mod tests {
     use super::*;
 
     fn run(draw: &str, part: usize, of: usize) -> Run {
-        Run { data: "d.json".into(), seed: 7, n: 8, draw: draw.into(), part, of }
+        Run { data: "d.json".into(), seed: 7, n: 8, draw: draw.into(), part, of, observed: Vec::new() }
     }
 
     #[test]

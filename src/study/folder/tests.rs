@@ -357,7 +357,9 @@ fn parts(home: &Path) -> (Folder, Folder) {
         for &i in own {
             folder.keep(&questions[i], &observation(i as u32)).unwrap();
         }
-        folder.finish(&Run::new("d.json", 1, &questions, (number, 2))).unwrap();
+        let observed = folder.observed(&questions.iter().collect::<Vec<_>>());
+        assert_eq!(observed.len(), own.len());
+        folder.finish(&Run::new("d.json", 1, &questions, (number, 2)).with(observed)).unwrap();
         folder
     };
     (part("a", 1, &[0, 1]), part("b", 2, &[1, 2]))
@@ -393,6 +395,12 @@ fn nothing_is_written_of_parts_that_do_not_fit() {
         assert!(!root.exists(), "{error}");
         error
     };
+    let lost = first_file(&a);
+    let kept = fs::read(&lost).unwrap();
+    fs::remove_file(&lost).unwrap();
+    let error = refused(&[a.clone(), b.clone()]);
+    assert!(error.to_string().contains("a: 1 of 2 observations are gone; run its part again"), "{error}");
+    fs::write(&lost, kept).unwrap();
     let other = Identity { compute: "int8".into(), ..identity() };
     let other = Folder::create(&home.path().join("other"), &other).unwrap();
     let error = refused(&[a.clone(), b.clone(), other]);

@@ -1,0 +1,150 @@
+//! What is looked for in an answer, and what it must look like: from the caller's wishes to a reader and to masks.
+
+use super::{
+    ChatJob, ChatPrompt, GenerateOptions, Reader, ResponseFormat, ToolChoice, ToolFormat, ToolParser,
+    grammar::{Grammar, tame},
+    think,
+    tools::{self, Offered},
+};
+use crate::{
+    engine::TokenMask,
+    ids::TokenId,
+    service::{ServedModel, ServiceError},
+};
+
+/// What is looked for in a chat's answer. The default finds calls where tools are offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerOptions {
+    /// Whether and what the model is to call.
+    pub tool_choice: ToolChoice,
+    /// It may call several tools; otherwise its answer ends with the first call.
+    pub parallel_tool_calls: bool,
+    /// Reasoning that is told apart is told.
+    pub include_reasoning: bool,
+}
+
+impl Default for AnswerOptions {
+    fn default() -> Self {
+        Self { tool_choice: ToolChoice::Auto, parallel_tool_calls: true, include_reasoning: true }
+    }
+}
+
+/// Which reasoning a server tells apart from answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReasoningParser {
+    /// None: it stays in the text.
+    #[default]
+    None,
+    /// What stands between `<think>` and `</think>`.
+    Think,
+}
+
+/// Tools of a request whose calls are looked for.
+struct Wanted {
+    offered: Offered,
+    format: ToolFormat,
+}
+
+type Masks = Vec<Box<dyn TokenMask>>;
+
+impl ServedModel {
+    /// What reads a chat's answer, and the masks of its choices: one for each or none.
+    pub(super) fn answer(&self, job: &ChatJob, ids: &[TokenId]) -> Result<(Reader, Masks), ServiceError> {
+        let opened = self.opens_reasoning(ids);
+        let mut reader = Reader::default();
+        if self.reasoning_parser == ReasoningParser::Think {
+            reader = reader.with_think(opened, job.answer.include_reasoning);
+        }
+        let wanted = self.wanted(&job.prompt, &job.answer.tool_choice)?;
+        let masks = match &wanted {
+            Some(wanted) => self.tool_masks(job, wanted)?,
+            None => self.format_masks(&job.options)?,
+        };
+        if opened && !masks.is_empty() {
+            let field =
+                if job.options.format == ResponseFormat::Text { "tool_choice" } else { "response_format" };
+            let reason = "cannot be followed by a model whose chat template opens its reasoning; turn that off, as \
+                          with \"chat_template_kwargs\": {\"enable_thinking\": false}";
+            return Err(ServiceError::invalid(field, reason));
+        }
+        if let Some(Wanted { offered, format }) = wanted {
+            reader = reader.with_tools(format, offered, !job.answer.parallel_tool_calls);
+        }
+        Ok((reader, masks))
+    }
+
+    /// The masks of choices that must follow the caller's format; none without one.
+    pub(super) fn format_masks(&self, options: &GenerateOptions) -> Result<Masks, ServiceError> {
+        match options.format.schema() {
+            Some(schema) => self.masks(Grammar::Json(schema), options, "response_format"),
+            None => Ok(Masks::new()),
+        }
+    }
+
+    /// Whether the prompt ends inside the reasoning.
+    fn opens_reasoning(&self, ids: &[TokenId]) -> bool {
+        let end = &ids[ids.len().saturating_sub(8)..];
+        self.tokenizer.decode(end, false).trim_end().ends_with(think::OPEN)
+    }
+
+    /// The tools whose calls are looked for: none without tools, where none is wanted, and where the format is not known.
+    fn wanted(&self, prompt: &ChatPrompt, choice: &ToolChoice) -> Result<Option<Wanted>, ServiceError> {
+        let offered = prompt.tools.as_ref().map(Offered::new).transpose()?.filter(|o| !o.is_empty());
+        let Some(offered) = offered else {
+            if choice.is_forced() {
+                return Err(ServiceError::invalid("tool_choice", "asks for a call, and there are no tools"));
+            }
+            return Ok(None);
+        };
+        if let ToolChoice::Function(name) = choice
+            && !offered.has(name)
+        {
+            let reason = format!("{name:?} is not among the tools");
+            return Err(ServiceError::invalid("tool_choice.function.name", &reason));
+        }
+        let format = match (self.tool_parser, prompt.chat_template.as_deref()) {
+            (ToolParser::Off, _) => None,
+            (ToolParser::Format(format), _) => Some(format),
+            (ToolParser::Auto, Some(template)) => ToolFormat::of_template(template),
+            (ToolParser::Auto, None) => self.tool_format,
+        };
+        if choice.is_forced() && format != Some(ToolFormat::Hermes) {
+            let reason =
+                "asks for a call, which is supported in Hermes' format only (--tool-call-parser hermes)";
+            return Err(ServiceError::invalid("tool_choice", reason));
+        }
+        Ok(format.filter(|_| *choice != ToolChoice::None).map(|format| Wanted { offered, format }))
+    }
+
+    /// Masks where tools are offered: an answer is calls where they are forced, and calls or the caller's format
+    /// otherwise.
+    fn tool_masks(&self, job: &ChatJob, Wanted { offered, format }: &Wanted) -> Result<Masks, ServiceError> {
+        let (answer, options) = (&job.answer, &job.options);
+        let forced = answer.tool_choice.is_forced();
+        let schema = options.format.schema().filter(|_| !forced);
+        if !forced && schema.is_none() {
+            return Ok(Masks::new());
+        }
+        if *format != ToolFormat::Hermes {
+            let reason = "is combined with tools in Hermes' format only (--tool-call-parser hermes); set tool_choice to \
+                          \"none\"";
+            return Err(ServiceError::invalid("response_format", reason));
+        }
+        if let Some(schema) = &schema {
+            // on its own first, so that the field that is wrong is named
+            self.masks(Grammar::Json(schema.clone()), options, "response_format")?;
+        }
+        let parallel = answer.parallel_tool_calls && !matches!(answer.tool_choice, ToolChoice::Function(_));
+        let lark = tools::grammar(offered, &answer.tool_choice, parallel, schema.as_ref(), tame);
+        self.masks(Grammar::Lark(lark), options, "tools")
+    }
+
+    fn masks(&self, grammar: Grammar, options: &GenerateOptions, field: &str) -> Result<Masks, ServiceError> {
+        if options.ignore_eos {
+            let reason = "ends its answer by itself; leave ignore_eos out";
+            return Err(ServiceError::invalid(field, reason));
+        }
+        let masks = self.grammars.masks(&self.tokenizer, &self.stop_tokens, grammar, options.n);
+        masks.map_err(|e| ServiceError::invalid(field, &e))
+    }
+}
