@@ -35,9 +35,9 @@ enum Answer {
     Text(&'static str),
 }
 
-const GET_ERRORS: &[u16] = &[401, 503];
-const WORK_ERRORS: &[u16] = &[400, 401, 404, 413, 415, 429, 500, 503];
-const RERANK_ERRORS: &[u16] = &[400, 401, 404, 413, 415, 422, 424, 429, 500, 503];
+const GET_ERRORS: &[u16] = &[400, 401, 503];
+const WORK_ERRORS: &[u16] = &[400, 401, 404, 413, 415, 429, 500, 503, 504];
+const RERANK_ERRORS: &[u16] = &[400, 401, 404, 413, 415, 422, 424, 429, 500, 503, 504];
 
 const OPERATIONS: &[Operation] = &[
     Operation {
@@ -138,7 +138,7 @@ const OPERATIONS: &[Operation] = &[
         summary: "200 when the model can be used; asks for no key",
         body: None,
         answer: Answer::Json("Health"),
-        errors: &[503],
+        errors: &[400, 503],
     },
     Operation {
         method: "get",
@@ -148,7 +148,7 @@ const OPERATIONS: &[Operation] = &[
         summary: "Prometheus' text format",
         body: None,
         answer: Answer::Text("text/plain"),
-        errors: &[401, 500, 503],
+        errors: &[400, 401, 500, 503],
     },
     Operation {
         method: "get",
@@ -168,7 +168,7 @@ const OPERATIONS: &[Operation] = &[
         summary: "Pages for people; they ask for no key",
         body: None,
         answer: Answer::Text("text/html"),
-        errors: &[],
+        errors: &[400],
     },
     Operation {
         method: "get",
@@ -178,7 +178,7 @@ const OPERATIONS: &[Operation] = &[
         summary: "The files the pages are made of",
         body: None,
         answer: Answer::Text("*/*"),
-        errors: &[401, 404, 503],
+        errors: &[400, 401, 404, 503],
     },
 ];
 
@@ -231,12 +231,15 @@ impl Operation {
             let content = json!({"schema": schema, "examples": requests::examples(body)});
             described["requestBody"] = json!({"required": true, "content": {"application/json": content}});
         }
-        let parameters: Vec<Value> = path
+        let mut parameters: Vec<Value> = path
             .split(['{', '}'])
             .skip(1)
             .step_by(2)
             .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
             .collect();
+        if self.body.is_some() {
+            parameters.push(json!({"$ref": "#/components/parameters/timeout"}));
+        }
         if !parameters.is_empty() {
             described["parameters"] = parameters.into();
         }

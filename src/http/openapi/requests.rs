@@ -20,7 +20,7 @@ pub(super) fn schemas() -> Map<String, Value> {
     let common = fields::<Common>(g);
     let conversation = fields::<Conversation>(g);
     let mut for_template = conversation.clone();
-    for unread in ["logprobs", "top_logprobs"] {
+    for unread in ["logprobs", "top_logprobs", "tool_choice", "parallel_tool_calls", "include_reasoning"] {
         for_template.shift_remove(unread);
     }
     let bodies = [
@@ -63,6 +63,10 @@ fn object(parts: &[Map<String, Value>], required: &[&str]) -> Value {
 /// Examples of a body: each is accepted as it is by a server whose model has a head set.
 pub(super) fn examples(body: &str) -> Value {
     let messages = json!([{"role": "user", "content": "In which town was the architect born?"}]);
+    let weather = json!({"type": "function", "function": {
+        "name": "weather", "parameters": {"type": "object", "properties": {"town": {"type": "string"}}},
+    }});
+    let town = json!({"type": "object", "required": ["town"], "properties": {"town": {"enum": ["Bern", "Basel"]}}});
     let chunks = ["Anna Lindt built the town hall.", "Anna Lindt was born in Bern."];
     let query = "In which town was the architect of the town hall born?";
     match body {
@@ -88,6 +92,13 @@ pub(super) fn examples(body: &str) -> Value {
             "stream": {"value": {
                 "messages": messages, "max_tokens": 32, "temperature": 0, "stream": true,
                 "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2,
+            }},
+            "tools": {"summary": "With a tool to call", "value": {
+                "messages": messages, "max_tokens": 32, "tools": [weather], "tool_choice": "auto",
+            }},
+            "schema": {"summary": "An answer in JSON", "value": {
+                "messages": messages, "max_tokens": 32,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "town", "schema": town}},
             }},
         }),
         "CompletionRequest" => json!({

@@ -74,14 +74,42 @@ shapes! {
             "content": {"description": "A text, or parts of type text"}
         }
     }});
-    /// Tool definitions, as the model's template takes them.
-    Tools = json_schema!({"type": ["array", "null"], "items": {"type": "object"}});
-    /// For the template.
-    ToolChoice = json_schema!({"type": ["string", "object", "null"]});
+    /// What may be called, as OpenAI writes it.
+    Tools = json_schema!({"type": ["array", "null"], "maxItems": 256, "items": {
+        "type": "object",
+        "required": ["type", "function"],
+        "properties": {"type": {"const": "function"}, "function": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string", "minLength": 1, "maxLength": 256},
+                "description": {"type": "string"},
+                "parameters": {"type": "object", "description": "A JSON schema"}
+            }
+        }}
+    }});
+    /// Whether and what to call.
+    ToolChoice = json_schema!({"anyOf": [
+        {"type": "string", "enum": ["none", "auto", "required"]},
+        {"type": "object", "required": ["type", "function"], "properties": {
+            "type": {"const": "function"},
+            "function": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+        }},
+        {"type": "null"}
+    ]});
     /// The form of the answer.
-    ResponseFormat = json_schema!({
-        "type": ["object", "null"], "required": ["type"], "properties": {"type": {"type": "string"}}
-    });
+    ResponseFormat = json_schema!({"anyOf": [
+        {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text", "json_object"]}}},
+        {"type": "object", "required": ["type", "json_schema"], "properties": {
+            "type": {"const": "json_schema"},
+            "json_schema": {"type": "object", "required": ["schema"], "properties": {
+                "name": {"type": "string"},
+                "strict": {"type": "boolean"},
+                "schema": {"type": "object", "description": "A JSON schema"}
+            }}
+        }},
+        {"type": "null"}
+    ]});
     /// A document: a text, or an object with one.
     Document = json_schema!({"anyOf": [
         {"type": "string"},

@@ -36,10 +36,10 @@ const UNSUPPORTED: [&str; 11] = [
     "truncate_prompt_tokens",
 ];
 
-/// The fields, as sent.
 /// Most `stop_token_ids`: each is looked for after each token.
 const MAX_STOP_TOKENS: usize = 256;
 
+/// The fields, as sent.
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::http) struct Common {
     #[schemars(range(min = 0.0, max = 2.0))]
