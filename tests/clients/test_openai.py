@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Iterator
+from typing import Literal
 
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
 from server import MODEL, Server
 
 ASK = [{"role": "user", "content": "Name three colours."}]
@@ -119,6 +122,43 @@ def test_tools_are_taken(client: OpenAI) -> None:
         {"role": "tool", "tool_call_id": "c1", "content": "red, green, blue"},
     ]
     client.chat.completions.create(model=MODEL, messages=turn, tools=[tool], max_tokens=4)
+
+
+def test_a_tool_that_must_be_called_is_called(client: OpenAI) -> None:
+    schema = {"type": "object", "properties": {"town": {"enum": ["Bern", "Basel"]}}, "required": ["town"]}
+    tools = [
+        {"type": "function", "function": {"name": name, "description": f"The {name}.", "parameters": schema}}
+        for name in ("weather", "mayor")
+    ]
+    mayor = {"type": "function", "function": {"name": "mayor"}}
+    ask = {"model": MODEL, "messages": ASK, "tools": tools, "tool_choice": mayor, "max_tokens": 96, "temperature": 0}
+    (choice,) = client.chat.completions.create(**ask).choices
+    assert choice.finish_reason in ("tool_calls", "stop")  # OpenAI's word for a named function is stop
+    (call,) = choice.message.tool_calls
+    assert call.function.name == "mayor"
+    assert json.loads(call.function.arguments)["town"] in ("Bern", "Basel")
+
+    with client.chat.completions.stream(**ask) as stream:  # puts the pieces together as agents do
+        streamed = stream.get_final_completion().choices[0].message
+    assert [c.function.arguments for c in streamed.tool_calls] == [call.function.arguments]
+
+    some = client.chat.completions.create(**ask | {"tool_choice": "required"}).choices[0].message
+    assert some.tool_calls[0].function.name in ("weather", "mayor")
+    none = client.chat.completions.create(**ask | {"tool_choice": "none", "max_tokens": 12}).choices[0].message
+    assert none.content
+    assert not none.tool_calls
+
+
+def test_answers_keep_to_a_schema(client: OpenAI) -> None:
+    class Town(BaseModel):
+        name: Literal["Bern", "Basel"]
+        large: bool
+
+    reply = client.chat.completions.parse(model=MODEL, messages=ASK, response_format=Town, max_tokens=64, temperature=0)
+    assert reply.choices[0].message.parsed.name in ("Bern", "Basel")
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model=MODEL, messages=ASK, response_format={"type": "xml"})
+    assert caught.value.param == "response_format.type"
 
 
 def test_completions_take_text_and_tokens(client: OpenAI) -> None:

@@ -257,11 +257,11 @@ async fn what_cannot_be_forced_is_refused_with_its_field() {
         tool_parser: ToolParser::Format(ToolFormat::Xml),
         ..LoadOptions::default()
     });
+    let none = app_loaded(LoadOptions { tool_parser: ToolParser::Off, ..LoadOptions::default() });
     let format = json!({"type": "json_object"});
     let bad = json!([tool("f", &json!({"type": "strange"}))]);
     for (app, more, param) in [
-        (&app(), json!({}), "tool_choice"),
-        (&xml, json!({}), "tool_choice"),
+        (&none, json!({}), "tool_choice"),
         (&xml, json!({"tool_choice": "auto", "response_format": format}), "response_format"),
         (
             &hermes(),
@@ -285,9 +285,21 @@ async fn what_cannot_be_forced_is_refused_with_its_field() {
             answer.text
         );
     }
-    // the format that a template shows is known
-    let template = "{{ messages[0].content }}<tool_call>";
-    post(&app(), CHAT, &asked(1, &json!({"chat_template": template}))).await.ok();
+}
+
+/// The tiny model's template shows no form of calls, another one shows XML; a call that must be is read all the same.
+#[tokio::test]
+async fn any_model_can_be_made_to_call() {
+    let xml = json!({"chat_template": "{{ messages[0].content }}<tool_call><function="});
+    let hermes = json!({"chat_template": "{{ messages[0].content }}<tool_call>"});
+    for more in [json!({}), xml, hermes] {
+        let mut called = 0;
+        for seed in 0..4 {
+            let answer = post(&app(), CHAT, &asked(seed, &more)).await.ok();
+            called += calls(&answer["choices"][0]).len();
+        }
+        assert!(called > 0, "{more}");
+    }
 }
 
 #[tokio::test]

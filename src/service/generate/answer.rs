@@ -103,16 +103,17 @@ impl ServedModel {
             return Err(ServiceError::invalid("tool_choice.function.name", &reason));
         }
         let format = match (self.tool_parser, prompt.chat_template.as_deref()) {
+            (ToolParser::Off, _) if choice.is_forced() => {
+                let reason = "asks for a call, and the server reads none (--tool-call-parser)";
+                return Err(ServiceError::invalid("tool_choice", reason));
+            }
             (ToolParser::Off, _) => None,
+            // a model that must call is held to a form, and Hermes' is the one there is a grammar of
+            _ if choice.is_forced() => Some(ToolFormat::Hermes),
             (ToolParser::Format(format), _) => Some(format),
             (ToolParser::Auto, Some(template)) => ToolFormat::of_template(template),
             (ToolParser::Auto, None) => self.tool_format,
         };
-        if choice.is_forced() && format != Some(ToolFormat::Hermes) {
-            let reason =
-                "asks for a call, which is supported in Hermes' format only (--tool-call-parser hermes)";
-            return Err(ServiceError::invalid("tool_choice", reason));
-        }
         Ok(format.filter(|_| *choice != ToolChoice::None).map(|format| Wanted { offered, format }))
     }
 
