@@ -16,6 +16,7 @@ pub mod ops;
 pub mod text;
 
 pub mod eval;
+pub mod gate;
 pub mod kv;
 pub mod prompt;
 pub mod sched;

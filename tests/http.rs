@@ -7,6 +7,8 @@ mod cancel;
 mod edge;
 #[path = "http/errors.rs"]
 mod errors;
+#[path = "http/gate.rs"]
+mod gate;
 #[path = "http/generate.rs"]
 mod generate;
 #[path = "http/openapi.rs"]

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     ("score", &["ids", "prompt"], PURE),
     ("prompt", &["ids"], PURE),
     ("sched", &["ids", "kv"], PURE),
+    ("gate", &["ids"], PURE),
     // draws are seeded by the caller, so they are plain arithmetic here
     ("eval", &["ids", "prompt", "score"], PURE_BUT_SEEDED),
     ("ops", &["ids"], &["tokio", "axum", "tokenizers", "hf_hub"]),
@@ -52,7 +53,7 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "http",
-        &["engine", "ids", "kv", "prompt", "score", "service", "text"],
+        &["engine", "gate", "ids", "kv", "prompt", "score", "service", "text"],
         &["candle", "tokenizers::", "hf_hub"],
     ),
 ];

@@ -8,6 +8,7 @@ mod chat;
 mod completions;
 mod deadline;
 mod error;
+mod gate;
 mod layers;
 mod metrics;
 mod models;
@@ -43,6 +44,7 @@ pub fn router(state: AppState) -> Router {
     let cors = layers::cors(state.cors_origins());
     let routes = Router::new()
         .route("/v1/qrae/score", post(score::score))
+        .route("/v1/gate", post(gate::gate))
         .route("/rerank", post(rerank::rerank))
         .route("/v1/rerank", post(rerank::rerank))
         .route("/v2/rerank", post(rerank::rerank))

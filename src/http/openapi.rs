@@ -52,6 +52,16 @@ const OPERATIONS: &[Operation] = &[
     },
     Operation {
         method: "post",
+        paths: &["/v1/gate"],
+        ids: &["gate"],
+        tag: "Scoring",
+        summary: "Which chunks to show, and which sentences of them",
+        body: Some("GateRequest"),
+        answer: Answer::Json("GateAnswer"),
+        errors: WORK_ERRORS,
+    },
+    Operation {
+        method: "post",
         paths: &["/rerank", "/v1/rerank", "/v2/rerank"],
         ids: &["rerank", "rerankV1", "rerankV2"],
         tag: "Scoring",

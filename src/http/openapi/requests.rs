@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::http::{
     tokenize,
-    wire::{chat::Conversation, common::Common, completions, rerank, score, settings::Settings},
+    wire::{chat::Conversation, common::Common, completions, gate, rerank, score, settings::Settings},
 };
 
 /// All of them by name, with what they refer to.
@@ -23,8 +23,15 @@ pub(super) fn schemas() -> Map<String, Value> {
     for unread in ["logprobs", "top_logprobs", "tool_choice", "parallel_tool_calls", "include_reasoning"] {
         for_template.shift_remove(unread);
     }
+    let score = fields::<score::Fields>(g);
+    let mut gated = score.clone();
+    for unread in ["queries", "explain"] {
+        gated.shift_remove(unread);
+    }
+    let gate = fields::<gate::Fields>(g);
     let bodies = [
-        ("ScoreRequest", object(&[fields::<score::Fields>(g), settings.clone()], &["chunks"])),
+        ("ScoreRequest", object(&[score, settings.clone()], &["chunks"])),
+        ("GateRequest", object(&[gated, gate, settings.clone()], &["query", "chunks"])),
         ("RerankRequest", object(&[fields::<rerank::Fields>(g), settings], &["query"])),
         ("ChatRequest", object(&[conversation, common.clone()], &["messages"])),
         ("CompletionRequest", object(&[fields::<completions::Fields>(g), common], &["prompt"])),
@@ -66,7 +73,8 @@ pub(super) fn examples(body: &str) -> Value {
     let weather = json!({"type": "function", "function": {
         "name": "weather", "parameters": {"type": "object", "properties": {"town": {"type": "string"}}},
     }});
-    let town = json!({"type": "object", "required": ["town"], "properties": {"town": {"enum": ["Bern", "Basel"]}}});
+    let town =
+        json!({"type": "object", "required": ["town"], "properties": {"town": {"enum": ["Bern", "Basel"]}}});
     let chunks = ["Anna Lindt built the town hall.", "Anna Lindt was born in Bern."];
     let query = "In which town was the architect of the town hall born?";
     match body {
@@ -77,6 +85,14 @@ pub(super) fn examples(body: &str) -> Value {
                 "chunks": [{"id": "a", "title": "Town hall", "text": chunks[0]}, {"id": 2, "text": chunks[1]}],
                 "statistic": "entropy", "control": "query_free", "read": "last", "orders": 2,
                 "max_tokens_per_chunk": 64, "explain": true, "cache_salt": "tenant",
+            }},
+        }),
+        "GateRequest" => json!({
+            "half": {"summary": "The better half", "value": {"query": query, "chunks": chunks}},
+            "budget": {"summary": "What fits into a budget, the best chunk whole", "value": {
+                "query": query,
+                "chunks": [{"id": "a", "title": "Town hall", "text": chunks[0]}, chunks[1]],
+                "budget_tokens": 40, "full": 1, "share": 0.7,
             }},
         }),
         "RerankRequest" => json!({

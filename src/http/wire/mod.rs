@@ -3,6 +3,7 @@
 pub(super) mod chat;
 pub(super) mod common;
 pub(super) mod completions;
+pub(super) mod gate;
 pub(super) mod rerank;
 pub(super) mod score;
 pub(super) mod scored;

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{settings, typed};
+use super::{scored::flags, settings, typed};
 use crate::{
     http::ApiError,
     prompt::layout::Chunk,
@@ -238,18 +238,11 @@ pub(in crate::http) fn answer(answer: &ScoreAnswer, asked: &Asked, model: &str, 
 }
 
 fn cohere_result(index: usize, chunk: &ScoredChunk, document: Option<Value>, statistic: Statistic) -> Value {
-    let flags = chunk.score.flags;
     let mut result = Map::new();
     result.insert("index".into(), index.into());
     result.insert("relevance_score".into(), statistic.relevance(chunk.score.value).into());
     document.and_then(|document| result.insert("document".into(), document));
-    let flags = json!({
-        "empty": flags.empty,
-        "single_token": flags.single_token,
-        "no_response": flags.no_response,
-        "truncated": chunk.truncated,
-    });
-    result.insert("flags".into(), flags);
+    result.insert("flags".into(), flags(chunk));
     result.into()
 }
 

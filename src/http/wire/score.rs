@@ -113,8 +113,13 @@ pub(in crate::http) struct Asked {
 
 /// A request's job.
 pub(in crate::http) fn job(body: &Value) -> Result<(ScoreJob, Asked), ApiError> {
+    job_among(body, &[])
+}
+
+/// The same for a route that reads `more` fields.
+pub(super) fn job_among(body: &Value, more: &[&str]) -> Result<(ScoreJob, Asked), ApiError> {
     let fields: Fields = typed(body)?;
-    settings::note_unknown(body, &FIELDS);
+    settings::note_unknown(body, &[&FIELDS, more].concat());
     let many = fields.queries.is_some();
     let queries = match (fields.query, fields.queries) {
         (Some(query), None) => vec![query],

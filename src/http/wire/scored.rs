@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     ids::{HeadRef, Span},
-    score::HeadScore,
+    score::{Flags, HeadScore},
     service::{
         ServedModel,
         score::{QueryScores, ScoreAnswer, ScoredChunk, TokenResponse},
@@ -20,27 +20,38 @@ pub fn score_json(
     ids: &[Option<Value>],
     many: bool,
 ) -> Map<String, Value> {
+    let results = |query: &QueryScores| -> Value {
+        let chunks = query.chunks.iter().zip(ids).enumerate();
+        chunks.map(|(i, (chunk, id))| result(i, chunk, id.as_ref(), &answer.heads)).collect()
+    };
+    let (name, value) = if many {
+        let query = |(i, q): (usize, &QueryScores)| json!({"index": i, "results": results(q)});
+        ("queries", answer.queries.iter().enumerate().map(query).collect())
+    } else {
+        ("results", answer.queries.first().map(results).unwrap_or_default())
+    };
+    around(model, answer, "qrae.score", (name, value))
+}
+
+/// What is said around the results: how they came to be, and what they cost.
+pub(super) fn around(
+    model: &ServedModel,
+    answer: &ScoreAnswer,
+    object: &str,
+    (name, results): (&str, Value),
+) -> Map<String, Value> {
     let ms = |seconds: f64| (seconds * 1e6).round() / 1e3;
     let (usage, timings) = (answer.usage, answer.timings);
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| fields.insert(name.into(), value);
-    put("object", "qrae.score".into());
+    put("object", object.into());
     put("model", model.id.as_str().into());
     put("prompt_hash", model.prompt_hash.as_str().into());
     put("head_set", answer.head_set.as_str().into());
     put("heads", json!(answer.heads));
     put("method", json!(answer.method));
     put("orders", answer.orders.into());
-    let results = |query: &QueryScores| -> Value {
-        let chunks = query.chunks.iter().zip(ids).enumerate();
-        chunks.map(|(i, (chunk, id))| result(i, chunk, id.as_ref(), &answer.heads)).collect()
-    };
-    if many {
-        let query = |(i, q): (usize, &QueryScores)| json!({"index": i, "results": results(q)});
-        put("queries", answer.queries.iter().enumerate().map(query).collect());
-    } else {
-        put("results", answer.queries.first().map(results).unwrap_or_default());
-    }
+    put(name, results);
     put(
         "usage",
         json!({
@@ -76,12 +87,7 @@ fn result(index: usize, chunk: &ScoredChunk, id: Option<&Value>, heads: &[HeadRe
         "rank": chunk.rank,
         "tokens": chunk.tokens,
         "tokens_scored": score.n_tokens,
-        "flags": {
-            "empty": score.flags.empty,
-            "single_token": score.flags.single_token,
-            "no_response": score.flags.no_response,
-            "truncated": chunk.truncated,
-        },
+        "flags": flags(chunk),
         "heads": heads.iter().zip(&score.heads).map(head).collect::<Vec<_>>(),
     });
     if let (None, Some(fields)) = (id, result.as_object_mut()) {
@@ -91,6 +97,12 @@ fn result(index: usize, chunk: &ScoredChunk, id: Option<&Value>, heads: &[HeadRe
         result["explain"] = tokens.iter().map(token).collect();
     }
     result
+}
+
+/// Which edges of the definition a chunk fell into.
+pub(super) fn flags(chunk: &ScoredChunk) -> Value {
+    let Flags { empty, single_token, no_response } = chunk.score.flags;
+    json!({"empty": empty, "single_token": single_token, "no_response": no_response, "truncated": chunk.truncated})
 }
 
 /// Characters of `text`; an empty range at its start for a token that lies in the title alone.
