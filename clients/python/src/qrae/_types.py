@@ -72,7 +72,7 @@ class ChunkScore:
     """Its place in the request, from 0."""
     id: str | int | None
     score: float
-    """In [0, 1]; more is better."""
+    """More is better. In [0, 1], but for a scaled sum, which may be more."""
     rank: int
     """From 1; no two chunks of a query share one."""
     tokens: int
