@@ -95,7 +95,7 @@ fn examples(path: &str, operation: &Value) -> Vec<Value> {
     let values: Vec<Value> =
         examples.unwrap().as_object().unwrap().values().map(|one| one["value"].clone()).collect();
     assert!(!values.is_empty(), "{path}");
-    let scores = path.contains("score") || path.contains("rerank");
+    let scores = ["score", "rerank", "gate"].iter().any(|word| path.contains(word));
     values.into_iter().map(|v| if scores { merged(v, &json!({"heads": HEADS})) } else { v }).collect()
 }
 
