@@ -103,8 +103,8 @@ impl From<ServiceError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        // a model that is still being loaded is no fault, and probes ask often
-        if self.status.is_server_error() && self.code != Some("loading") {
+        // a model that is still being loaded is no fault, and probes ask often; nor is a time limit that somebody set
+        if self.status.is_server_error() && !matches!(self.code, Some("loading" | "deadline_exceeded")) {
             tracing::error!(status = self.status.as_u16(), "{}", self.message);
         }
         let mut response = (self.status, axum::Json(self.body())).into_response();

@@ -121,6 +121,16 @@ async fn it_names_every_route_and_no_other() {
 }
 
 #[tokio::test]
+async fn schemas_are_schemas() {
+    let document = document().await;
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    assert!(schemas.len() > 20, "{}", schemas.len());
+    for (name, schema) in schemas {
+        assert!(jsonschema::draft202012::meta::is_valid(schema), "{name}: {schema}");
+    }
+}
+
+#[tokio::test]
 async fn examples_are_accepted_and_answered_as_described() {
     let (app, document) = (app(), document().await);
     for (path, method, operation) in operations(&document) {

@@ -60,7 +60,9 @@ fn object(parts: &[Map<String, Value>], required: &[&str]) -> Value {
     all.extend(parts.iter().flat_map(Clone::clone));
     for name in required {
         // what is required may not be null either
-        if let Some(Value::Array(types)) = all.get_mut(*name).map(|field| &mut field["type"]) {
+        let Some(field) = all.get_mut(*name).and_then(Value::as_object_mut) else { continue };
+        field.shift_remove("default");
+        if let Some(Value::Array(types)) = field.get_mut("type") {
             types.retain(|kind| kind != "null");
         }
     }
