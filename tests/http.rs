@@ -11,6 +11,8 @@ mod errors;
 mod gate;
 #[path = "http/generate.rs"]
 mod generate;
+#[path = "http/must_not.rs"]
+mod must_not;
 #[path = "http/openapi.rs"]
 mod openapi;
 #[path = "http/ops.rs"]

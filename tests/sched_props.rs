@@ -319,7 +319,14 @@ impl World {
         let n_tokens: usize = plan.items.iter().map(|item| item.end - item.start).sum();
         assert!(n_tokens <= self.config.max_batched_tokens, "{n_tokens} tokens are over budget");
         let counts = self.sched.counts();
-        assert!(counts.running <= self.config.max_sequences);
+        let scores = |(id, live): (&SeqId, &Live)| {
+            self.sched.is_running(*id).then_some(usize::from(live.new.want == Want::Rows))
+        };
+        let mut running = [0; 2];
+        self.live.iter().filter_map(scores).for_each(|kind| running[kind] += 1);
+        let beside = usize::from(running[0].min(running[1]) == 1);
+        assert_eq!(running[0] + running[1], counts.running);
+        assert!(counts.running <= self.config.max_sequences + beside, "{running:?} run");
         let key = |item: &StepItem| (std::cmp::Reverse(item.depth), self.live[&item.seq].arrival);
         assert!(plan.items.is_sorted_by(|a, b| key(a) < key(b)), "items are out of order, or one came twice");
         for item in &plan.items {

@@ -59,7 +59,8 @@ pub(super) struct EngineArgs {
     /// [default: 64]
     #[arg(long, env = "QRAE_PREFILL_BESIDE_DECODE", value_name = "TOKENS")]
     prefill_beside_decode: Option<NonZeroUsize>,
-    /// Most sequences that run at once [default: 64]
+    /// Most sequences that run at once, and one score more where all of them are answers, or the other way round
+    /// [default: 64]
     #[arg(long, env = "QRAE_MAX_NUM_SEQS", value_name = "N")]
     max_num_seqs: Option<NonZeroUsize>,
     /// Compute every prompt whole, reuse no KV

@@ -8,7 +8,6 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use axum::http::HeaderValue;
 use clap::Args;
 use tokio::{net::TcpListener, sync::oneshot};
 
@@ -16,7 +15,7 @@ use super::{
     args::{AnswerArgs, EngineArgs, LogFormat, ModelArgs},
     load::{self, Ready},
 };
-use crate::http::{self, AppState, ServerOptions};
+use crate::http::{self, AppState, HeaderValue, ServerOptions};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -34,6 +34,8 @@ use axum::{
 use tokio::net::TcpListener;
 use tower_http::catch_panic::CatchPanicLayer;
 
+/// A header's value, as an origin is one.
+pub use axum::http::HeaderValue;
 pub use error::ApiError;
 pub use state::{AppState, ServerOptions};
 pub use wire::scored::score_json;

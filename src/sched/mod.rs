@@ -16,7 +16,8 @@
 //!    of scores holds up a chat's first token, nor the other way round.
 //! 3. Waiting sequences start in order of arrival, when the pool holds all their tokens besides what the
 //!    running ones still need. Nobody overtakes, but a sequence that waits for its fork parent is passed over, and one
-//!    whose kind has had its half.
+//!    whose kind has had its half or its places. A kind of which nothing runs has one place more than there are: no
+//!    number of long answers keeps a score from starting, nor the other way round.
 //! 4. A running sequence that finds no block takes them from finished fork parents, then from the youngest
 //!    running sequence, which is preempted. So the oldest always advances, and everything finishes.
 //!

@@ -166,19 +166,27 @@ impl Scheduler {
         !parents.is_empty()
     }
 
-    /// Starts waiting sequences in order of arrival. Only into budget that is left when all running sequences
-    /// have their items, so there are never more of them than a step has tokens.
+    /// Starts waiting sequences in order of arrival, passing over those whose kind has no place or no share left.
+    /// Only into budget that is left when all running sequences have their items, so there are never more of them
+    /// than a step has tokens.
     fn admit(&mut self, draft: &mut Draft) {
         draft.admitted = true;
+        let mut running = [0; 2];
+        self.running.iter().for_each(|arrival| running[usize::from(self.seq(*arrival).scores())] += 1);
         let mut candidate = self.waiting.first().copied();
         while let Some(arrival) = candidate {
-            if self.running.len() >= self.config.max_sequences || draft.budget == 0 {
+            // a kind of which nothing runs has one place more, so that the other kind's long ones do not hold it up
+            let full = running[0] + running[1] >= self.config.max_sequences;
+            if draft.budget == 0 || full && running[0].min(running[1]) > 0 {
                 break;
             }
-            if self.may_start(arrival) && draft.shares[usize::from(self.seq(arrival).scores())] > 0 {
+            let scores = usize::from(self.seq(arrival).scores());
+            let may = (!full || running[scores] == 0) && draft.shares[scores] > 0;
+            if may && self.may_start(arrival) {
                 let Some(prefix) = self.reserve(arrival) else { break };
                 self.start(arrival, prefix, draft);
                 self.plan_item(arrival, draft);
+                running[scores] += 1;
             }
             candidate = self.waiting.range((Excluded(arrival), Unbounded)).next().copied();
         }

@@ -28,7 +28,8 @@ pub struct SchedConfig {
     /// Most prefill tokens, all sequences together, of a step in which some sequence decodes: what bounds the time
     /// between two tokens of a chat while long prompts are computed.
     pub prefill_beside_decode: usize,
-    /// Most running sequences. Whatever it is, no more than `max_batched_tokens` run, so that each can decode.
+    /// Most running sequences, and one more where all of them generate and another scores, or the other way round.
+    /// Whatever it is, no more than `max_batched_tokens` run, so that each can decode.
     pub max_sequences: usize,
 }
 

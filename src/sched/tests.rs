@@ -159,6 +159,31 @@ fn a_burst_of_chats_does_not_stop_a_score_either() {
 }
 
 #[test]
+fn a_kind_of_which_nothing_runs_has_one_place_more() {
+    let config =
+        SchedConfig { max_batched_tokens: 50, prefill_chunk: 4, prefill_beside_decode: 50, max_sequences: 2 };
+    let sched = || Scheduler::new(config, KvPool::new(64));
+    let starts = |plan: &StepPlan| plan.items.iter().map(|item| item.seq.0).collect::<Vec<_>>();
+    // long answers hold both places and more wait: the first score starts, the second waits for it, chats for a place
+    let mut chats = sched();
+    (1..=4).for_each(|id| chats.add(alone(chat(id, 3, 99))).unwrap());
+    (5..=6).for_each(|id| chats.add(alone(rows(id, 6, 0))).unwrap());
+    assert_eq!(starts(&step(&mut chats, 7, &[])), [1, 2, 5]);
+    assert_eq!(chats.counts(), Counts { running: 3, waiting: 3, preemptions: 0 });
+    assert_eq!(starts(&step(&mut chats, 7, &[5])), [1, 2, 5]);
+    assert_eq!(starts(&step(&mut chats, 7, &[1])), [1, 2, 6]);
+    // there were three: the place that is given back is the score's until it is done
+    assert_eq!(starts(&step(&mut chats, 7, &[6])), [2, 6]);
+    assert_eq!(starts(&step(&mut chats, 7, &[])), [2, 3]);
+    // and the other way round
+    let mut scores = sched();
+    (1..=3).for_each(|id| scores.add(alone(rows(id, 6, 0))).unwrap());
+    (4..=5).for_each(|id| scores.add(alone(chat(id, 3, 99))).unwrap());
+    assert_eq!(starts(&step(&mut scores, 7, &[])), [1, 2, 4]);
+    assert_eq!(scores.counts(), Counts { running: 3, waiting: 2, preemptions: 0 });
+}
+
+#[test]
 fn deeper_items_come_first_in_a_plan() {
     let mut sched = scheduler(64, 256, 256);
     for (id, depth) in [(1, 3), (2, 9), (3, 3), (4, 9)] {

@@ -4,9 +4,11 @@
     target/clients/venv/bin/python tests/clients/load.py --clients 16 --seconds 60
 
 Each client asks again and again, with a short pause after a refusal: chats as streams, one in eight of which it leaves
-in the middle, completions, scores and reranks. Well borne means: no error but 429 (too many requests), every answer
-whole, nothing left running and no KV in use at the end, and no more memory at the end than after the first half, give
-or take --memory-slack. Prints one table; the exit status is 1 when it was not well borne. Sends to the loopback alone.
+in the middle, completions, scores, reranks, all of these with the connection cut before the answer, and requests that
+must be refused. Well borne means: no error but 429 (too many requests) and those that were asked for, every answer
+whole, one score that is asked for again and again the same to the last bit, nothing left running and no KV in use at
+the end, no fault in the server's log, and no more memory at the end than after the first half, give or take
+--memory-slack. Prints one table; the exit status is 1 when it was not well borne. Sends to the loopback alone.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import sys
 import tempfile
@@ -23,11 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from corpus import QUESTION, TEXTS
 from server import MODEL, Server
 
 WORDS = "lighthouse keeper harbour herring ferry lens coal town architect feast tide rope".split()  # noqa: SIM905
 PAUSE = 0.05
 """Seconds after a refusal: shorter than the server asks for, so that refusals happen."""
+KNOWN = {"query": QUESTION, "chunks": TEXTS, "explain": True}
+"""A score that is asked for before, during and after the load."""
 
 
 @dataclass
@@ -67,6 +73,8 @@ async def post(client: httpx.AsyncClient, path: str, body: object) -> dict:
 
 def check(status: int, said: str) -> None:
     if status == 429:
+        if '"overloaded"' not in said and '"Overloaded"' not in said:
+            raise Fault(f"429 without its reason: {said[:200]}")
         raise Refused
     if status != 200:
         raise Fault(f"status {status}: {said[:200]}")
@@ -136,11 +144,80 @@ async def rerank(client: httpx.AsyncClient, dice: random.Random, tally: Tally) -
     tally.tokens += answer["usage"]["total_tokens"]
 
 
+FIRST: list[object] = []
+"""What the known score was the first time."""
+
+
+async def known(client: httpx.AsyncClient, _dice: random.Random, tally: Tally) -> None:
+    answer = await post(client, "/v1/qrae/score", KNOWN)
+    if not FIRST:
+        FIRST.append(answer["results"])
+    if answer["results"] != FIRST[0]:
+        raise Fault(f"the same score came out otherwise: {answer['results']}, and was {FIRST[0]}")
+    tally.tokens += answer["usage"]["prompt_tokens"]
+
+
+async def cut(client: httpx.AsyncClient, dice: random.Random, tally: Tally) -> None:
+    """Asks for much and closes the connection while it is waited for, computed or answered."""
+    much = [text(dice, 80) for _ in range(8)]
+    path, body = dice.choice(
+        [
+            ("/v1/qrae/score", {"query": text(dice, 6), "chunks": much, "control": "null_query", "orders": 4}),
+            ("/v1/qrae/score", {"queries": [text(dice, 6) for _ in range(20)], "chunks": much}),
+            ("/v2/rerank", {"model": MODEL, "query": text(dice, 6), "documents": much, "orders": 4}),
+            ("/rerank", {"query": text(dice, 6), "texts": much, "orders": 4}),
+            (
+                "/v1/completions",
+                {"model": MODEL, "prompt": text(dice, 50), "max_tokens": 400, "ignore_eos": True, "n": 4},
+            ),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": text(dice, 50)}], "max_tokens": 400}),
+        ]
+    )
+    try:
+        async with asyncio.timeout(dice.choice([0.001, 0.01, 0.05, 0.2])):
+            await post(client, path, body)
+    except TimeoutError:
+        tally.left += 1
+
+
+async def bad(client: httpx.AsyncClient, dice: random.Random, _tally: Tally) -> None:
+    """Asks for what must be refused, and wants the right status and field told."""
+    chat, long = "/v1/chat/completions", "word " * 20_000
+    path, asked, status, field = dice.choice(
+        [
+            (chat, {"json": {"messages": []}}, 400, "messages"),
+            (chat, {"json": {"messages": [{"role": "user", "content": "x"}], "temperature": 9}}, 400, "temperature"),
+            (chat, {"json": {"messages": [{"role": "user", "content": long}]}}, 400, "messages"),
+            (chat, {"json": {"model": "other", "messages": []}}, 404, "model"),
+            (chat, {"content": b'{"messages": [', "headers": {"Content-Type": "application/json"}}, 400, None),
+            (chat, {"content": b"{}", "headers": {"Content-Type": "text/plain"}}, 415, None),
+            (chat, {"json": {}, "headers": {"Authorization": "Bearer wrong"}}, 401, None),
+            ("/v1/completions", {"json": {"prompt": long}}, 400, "prompt"),
+            ("/v1/qrae/score", {"json": {"query": "x", "chunks": ["x", 7]}}, 400, "chunks[1]"),
+            ("/v1/qrae/score", {"json": {"query": "x", "chunks": ["x"], "heads": ["L99H0"]}}, 400, "heads"),
+            ("/v1/qrae/score", {"json": {"query": long, "chunks": ["x"]}}, 400, "query"),
+            ("/v2/rerank", {"json": {"query": "x", "documents": [7]}}, 400, "documents[0]"),
+            ("/rerank", {"json": {"query": "x", "texts": [7]}}, 422, None),
+            ("/none", {"json": {}}, 404, None),
+        ]
+    )
+    answer = await client.post(path, **asked)
+    if answer.status_code == 429:
+        raise Refused
+    error = answer.json()["error"]
+    told = error["param"] if isinstance(error, dict) else None
+    if (answer.status_code, told) != (status, field):
+        raise Fault(f"{answer.status_code} of {told} for {status} of {field}: {answer.text[:200]}")
+
+
 KINDS: dict[str, Callable[[httpx.AsyncClient, random.Random, Tally], Awaitable[None]]] = {
     "chat stream": chat,
     "completion": completion,
     "score": score,
     "rerank": rerank,
+    "known score": known,
+    "cut": cut,
+    "bad request": bad,
 }
 
 
@@ -189,27 +266,37 @@ def table(tallies: dict[str, Tally], seconds: float) -> str:
     return "\n".join(rows)
 
 
+async def quiet(server: Server) -> None:
+    """The known score on a server that does nothing else."""
+    async with httpx.AsyncClient(base_url=server.url, headers=server.headers, timeout=120, trust_env=False) as client:
+        await known(client, random.Random(), Tally())
+
+
 def run(clients: int, seconds: float, limit: int, slack: float) -> list[str]:
     """Starts a server, loads it, prints the table; what was not well borne."""
     wrong: list[str] = []
     flags = ["--max-concurrent-requests", str(limit), "--kv-tokens", "8192"]
-    with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "log", *flags) as server:
-        tallies, memory = asyncio.run(load(server, clients, seconds))
-        try:
+    FIRST.clear()
+    tallies, memory, kv = {}, [math.nan] * 3, -1
+    try:
+        with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "log", *flags) as server:
+            asyncio.run(quiet(server))
+            tallies, memory = asyncio.run(load(server, clients, seconds))
             server.wait_until_idle()
-        except AssertionError as e:
-            wrong.append(str(e))
-        memory.append(server.memory())
-        kv = server.kv_in_use()
+            memory.append(server.memory())
+            kv = server.kv_in_use()
+            asyncio.run(quiet(server))
+    except (AssertionError, Fault, Refused, httpx.HTTPError) as e:
+        wrong.append(str(e) or type(e).__name__)
     print(table(tallies, seconds))
     print(
         f"{clients} clients for {seconds:g} s, {limit} requests at once; KV blocks in use at the end: {kv}; "
-        f"MiB in use: {memory[0]:.0f} before, {memory[1]:.0f} at half the time, {memory[2]:.0f} at the end"
+        f"MiB in use: {memory[0]:.0f} before, {memory[1]:.0f} at half the time, {memory[-1]:.0f} at the end"
     )
     wrong += [fault for tally in tallies.values() for fault in tally.faults]
     wrong += [f"no {kind} was answered" for kind, tally in tallies.items() if not tally.answered]
-    if memory[2] > memory[1] + slack:
-        wrong.append(f"memory grew by {memory[2] - memory[1]:.0f} MiB in the second half")
+    if memory[-1] > memory[1] + slack:
+        wrong.append(f"memory grew by {memory[-1] - memory[1]:.0f} MiB in the second half")
     return wrong
 
 

@@ -38,17 +38,6 @@ fn connect(address: SocketAddr, path: &str, body: &Value) -> TcpStream {
     socket
 }
 
-/// Waits for something that must come soon.
-async fn soon(what: &str, mut is: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if is() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    panic!("{what}: never");
-}
-
 /// Starts `body`, cuts the connection once the engine works on it, and says how many tokens it took in all.
 async fn cut(model: &ServedModel, path: &str, body: &Value, read_first: bool) -> u64 {
     let (address, stop, server) = start(model).await;

@@ -180,7 +180,7 @@ async fn heads_that_do_not_respond_are_counted_under_few_names() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mine.toml");
     std::fs::write(&file, set).unwrap();
-    let app = app_with_heads(file);
+    let app = app_with_heads(&file);
     // one chunk has all the attention under query and control alike: nothing is left of any head
     let one = |heads: serde_json::Value| {
         let body = json!({"query": "which?", "chunks": ["x", ""]});

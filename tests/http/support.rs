@@ -1,6 +1,11 @@
 //! A tiny model with a tokenizer, and a client that calls the router in process.
 
-use std::{fs, path::PathBuf, sync::OnceLock};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -33,7 +38,7 @@ fn alphabet() -> Vec<char> {
 }
 
 /// Every byte, some merges, and three control tokens.
-fn tokenizer_json() -> String {
+pub fn tokenizer_json() -> String {
     let mut vocab: serde_json::Map<String, Value> =
         alphabet().into_iter().zip(0u32..).map(|(c, id)| (c.to_string(), id.into())).collect();
     let merges =
@@ -78,11 +83,14 @@ fn load_from(bos: bool, change: &dyn Fn(&mut [u8])) -> Result<ServedModel, Serve
 
 /// The tiny model, loaded with other options.
 pub fn app_loaded(options: LoadOptions) -> Router {
+    let trusting = ServerOptions { trust_request_chat_template: true, ..ServerOptions::default() };
+    served_with(loaded(options), &trusting)
+}
+
+/// The tiny model, loaded with other options.
+pub fn loaded(options: LoadOptions) -> ServedModel {
     let options = LoadOptions { served_name: Some(MODEL.into()), threads: Some(1), ..options };
-    let state =
-        AppState::new(&ServerOptions { trust_request_chat_template: true, ..ServerOptions::default() });
-    assert!(state.install(load_as(&tokenizer_json(), false, &|_| {}, &options).unwrap()));
-    router(state)
+    load_as(&tokenizer_json(), false, &|_| {}, &options).unwrap()
 }
 
 fn load_with(tokenizer: &str, bos: bool, change: &dyn Fn(&mut [u8])) -> Result<ServedModel, ServeError> {
@@ -125,17 +133,29 @@ pub fn model() -> ServedModel {
 }
 
 pub fn app_with(options: &ServerOptions) -> Router {
+    served_with(model(), options)
+}
+
+/// A server of this model, open to all.
+pub fn served(model: ServedModel) -> Router {
+    served_with(model, &ServerOptions::default())
+}
+
+/// A server of this model.
+pub fn served_with(model: ServedModel, options: &ServerOptions) -> Router {
     let state = AppState::new(options);
-    assert!(state.install(model()));
+    assert!(state.install(model));
     router(state)
 }
 
+/// The tiny model with a head set from a file, or why it is not loaded with it.
+pub fn load_heads(file: &Path) -> Result<ServedModel, ServeError> {
+    load_with_heads(&tokenizer_json(), false, Some(file.into()), &|_| {})
+}
+
 /// The tiny model with a head set from a file.
-pub fn app_with_heads(file: PathBuf) -> Router {
-    let state = AppState::new(&ServerOptions::default());
-    let model = load_with_heads(&tokenizer_json(), false, Some(file), &|_| {}).unwrap();
-    assert!(state.install(model));
-    router(state)
+pub fn app_with_heads(file: &Path) -> Router {
+    served(load_heads(file).unwrap())
 }
 
 /// Open to all and trusting.
@@ -144,6 +164,7 @@ pub fn app() -> Router {
 }
 
 /// An answer.
+#[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -196,6 +217,17 @@ pub async fn get(app: &Router, path: &str) -> Answer {
 pub const CHAT: &str = "/v1/chat/completions";
 pub const COMPLETIONS: &str = "/v1/completions";
 pub const SCORE: &str = "/v1/qrae/score";
+
+/// Waits for something that must come soon.
+pub async fn soon(what: &str, mut is: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if is() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("{what}: never");
+}
 
 /// A chat request; `more` is merged in.
 pub fn chat(content: &str, more: &Value) -> Value {

@@ -37,6 +37,8 @@ pub struct HfConfig {
     #[serde(default)]
     pub(super) mlp_bias: bool,
     use_sliding_window: Option<bool>,
+    #[serde(default)]
+    layer_types: Option<Vec<String>>,
 }
 
 impl HfConfig {
@@ -50,6 +52,13 @@ impl HfConfig {
     pub(super) fn plain_spec(&self) -> Result<DecoderSpec, String> {
         if let Some(act) = self.hidden_act.as_deref().filter(|a| *a != "silu") {
             return Err(format!("hidden_act: \"{}\" is not supported, only \"silu\"", shown(act)));
+        }
+        let other = self.layer_types.iter().flatten().find(|kind| *kind != "full_attention");
+        if let Some(kind) = other {
+            return Err(format!(
+                "layer_types: \"{}\" is not supported, only \"full_attention\"",
+                shown(kind)
+            ));
         }
         if self.num_attention_heads == 0 {
             return Err("num_attention_heads: is 0".into());
@@ -158,6 +167,8 @@ mod tests {
             (json!({"rope_scaling": {"rope_type": "linear"}}), "factor"),
             (json!({"rope_parameters": {"partial_rotary_factor": 0.5}}), "partial_rotary_factor"),
             (json!({"num_attention_heads": 0}), "num_attention_heads"),
+            (json!({"layer_types": ["full_attention", "sliding_attention"]}), "sliding_attention"),
+            (json!({"layer_types": ["linear_attention", "full_attention"]}), "layer_types"),
             (json!({"hidden_size": "wide"}), "invalid type"),
         ] {
             let error = config(&extra).unwrap_err();
