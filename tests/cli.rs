@@ -1,6 +1,8 @@
 //! The `qrae` command as a user meets it: the built program, its output and its exit codes.
 #![allow(clippy::unwrap_used)] // a helper that fails fails its test
 
+#[path = "common/collector.rs"]
+mod collector;
 #[path = "common/program.rs"]
 mod program;
 
@@ -13,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use collector::Collector;
 use program::{byte_level_tokenizer, failure, qrae, run, stdout};
 use serde_json::{Value, json};
 
@@ -54,7 +57,17 @@ fn every_command_explains_itself() {
         ),
         (
             &["serve"],
-            &["--host", "--port", "--api-key", "--max-model-len", "--served-model-name", "QRAE_PORT"],
+            &[
+                "--host",
+                "--port",
+                "--api-key",
+                "--max-model-len",
+                "--served-model-name",
+                "--otlp-endpoint",
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "--read-timeout",
+                "QRAE_PORT",
+            ],
         ),
         (&["models"], &["list", "pull"]),
         (&["models", "pull"], &["OWNER/NAME", "Examples:"]),
@@ -83,6 +96,7 @@ fn usage_errors_end_with_2_and_name_the_flag() {
             "original_max_position_embeddings",
         ),
         (&["score", "--threads", "0"], "--threads"),
+        (&["serve", "--read-timeout", "0"], "--read-timeout"),
         (&["models", "pull"], "<NAME>"),
     ] {
         let said = failure(qrae(home.path()).args(args), "", 2);
@@ -215,7 +229,7 @@ fn a_model_without_a_head_set_asks_for_heads() {
 fn http(address: &str, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
-    write!(stream, "{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer key\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    write!(stream, "{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer key\r\nX-Request-Id: from-outside\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
     let status = response.split(' ').nth(1).unwrap().parse().unwrap();
@@ -268,6 +282,52 @@ fn serve_answers_as_score_prints_and_ends_on_a_signal() {
     assert!(server.wait().unwrap().success());
 }
 
+#[cfg(unix)]
+#[test]
+fn serve_tells_every_request_in_its_log_and_sends_its_last_traces() {
+    let home = tempfile::tempdir().unwrap();
+    let model = tiny_model(home.path()).to_string_lossy().into_owned();
+    let collector = Collector::start();
+    let mut server = qrae(home.path())
+        .args(["serve", "--model", &model, "--port", "0", "--threads", "1", "--log-format", "json"])
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
+        .env("OTEL_SERVICE_NAME", "scores")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(server.stderr.take().unwrap()).lines().map(|line| {
+        let line = line.unwrap();
+        serde_json::from_str::<Value>(&line).unwrap_or_else(|e| panic!("{e}: {line}"))
+    });
+    let message = |line: &Value| line["fields"]["message"].as_str().unwrap_or_default().to_owned();
+    let listening =
+        log.by_ref().map(|line| message(&line)).find(|m| m.contains("listening on http://")).unwrap();
+    let address = listening.split("http://").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    log.by_ref().find(|line| message(line).contains("serving tiny")).unwrap();
+    let ready = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        http(&address, "GET /health", "").0 == 200
+    });
+    assert!(ready, "never healthy");
+    let mut body: Value = serde_json::from_str(REQUEST).unwrap();
+    body["heads"] = json!(["L1H0"]);
+    assert_eq!(http(&address, "POST /v1/qrae/score", &body.to_string()).0, 200);
+    let pid = server.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let rest: Vec<Value> = log.collect();
+    assert!(server.wait().unwrap().success());
+
+    let told: Vec<&Value> = rest.iter().filter(|line| line["target"] == "qrae::request").collect();
+    assert_eq!(told.len(), 1, "the score, and no probe: {rest:#?}");
+    let fields = &told[0]["fields"];
+    assert_eq!((&fields["request_id"], &fields["status"]), (&json!("from-outside"), &json!(200)));
+    assert_eq!((&fields["chunks"], &fields["model"]), (&json!(3), &json!("tiny")));
+    // the process has ended, and what it had to send has arrived
+    let (sent, below) = collector.request("from-outside");
+    assert_eq!(sent.resource["service.name"], "scores");
+    assert_eq!(below.keys().collect::<Vec<_>>(), ["prefill", "queue"]);
+}
+
 #[test]
 fn a_server_that_cannot_start_says_why() {
     let home = tempfile::tempdir().unwrap();
@@ -281,6 +341,8 @@ fn a_server_that_cannot_start_says_why() {
     fs::write(&empty, "\n").unwrap();
     assert!(said(&["--api-key-file", &empty]).contains("holds no key"));
     assert!(said(&["--api-key", ""]).contains("no lock"));
+    let collector = said(&["--otlp-endpoint", "localhost:4318"]);
+    assert!(collector.contains("--otlp-endpoint cannot be used") && collector.contains("http://HOST:PORT"));
 }
 
 #[test]

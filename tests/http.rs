@@ -3,6 +3,8 @@
 
 #[path = "http/cancel.rs"]
 mod cancel;
+#[path = "common/collector.rs"]
+mod collector;
 #[path = "http/edge.rs"]
 mod edge;
 #[path = "http/errors.rs"]
@@ -11,6 +13,8 @@ mod errors;
 mod gate;
 #[path = "http/generate.rs"]
 mod generate;
+#[path = "http/log.rs"]
+mod log;
 #[path = "http/must_not.rs"]
 mod must_not;
 #[path = "http/openapi.rs"]
@@ -27,7 +31,11 @@ mod real;
 mod rerank;
 #[path = "http/score.rs"]
 mod score;
+#[path = "http/slow.rs"]
+mod slow;
 #[path = "http/support.rs"]
 mod support;
 #[path = "http/tools.rs"]
 mod tools;
+#[path = "http/traces.rs"]
+mod traces;

@@ -11,6 +11,7 @@ mod failure;
 mod highlight;
 mod load;
 mod localize;
+mod logs;
 mod model;
 mod models;
 mod pictures;
@@ -22,11 +23,8 @@ mod terminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
 
 pub use model::resolve_model;
-
-use args::LogFormat;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,7 +60,7 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = start_logs(&cli.command).and_then(|()| match cli.command {
+    let outcome = logs::start(&cli.command).and_then(|()| match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Serve(args) => serve::run(args),
@@ -71,19 +69,4 @@ pub fn main() -> ExitCode {
         Command::Models(args) => models::run(&args),
     });
     failure::report(outcome)
-}
-
-/// Logs go to stderr: all of a server's news, of other commands only warnings.
-fn start_logs(command: &Command) -> anyhow::Result<()> {
-    let (default, format) = match command {
-        Command::Serve(args) => ("info", args.log_format),
-        _ => ("warn", LogFormat::Text),
-    };
-    let filter = EnvFilter::builder().parse(std::env::var("RUST_LOG").unwrap_or_else(|_| default.into()))?;
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => logs.with_ansi(console::colors_enabled_stderr()).init(),
-        LogFormat::Json => logs.json().init(),
-    }
-    Ok(())
 }

@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     num::{NonZeroU64, NonZeroUsize},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -15,12 +15,13 @@ use super::{
     args::{AnswerArgs, EngineArgs, LogFormat, ModelArgs},
     load::{self, Ready},
 };
-use crate::http::{self, AppState, HeaderValue, ServerOptions};
+use crate::http::{self, AppState, HeaderValue, ServerOptions, Traces};
 
 const EXAMPLES: &str = "\
 Examples:
   qrae serve --api-key SECRET
   QRAE_API_KEY=SECRET qrae serve --host 0.0.0.0 --port 80 --log-format json
+  qrae serve --otlp-endpoint http://localhost:4318
   qrae serve --model OWNER/NAME:FILE.gguf --served-model-name agent --max-model-len 16384
 
   curl localhost:8080/v1/models -H 'Authorization: Bearer SECRET'";
@@ -67,12 +68,19 @@ pub(super) struct ServeArgs {
     /// Seconds a request gets, from its arrival; a caller may ask for less in the header X-Request-Timeout [default: any]
     #[arg(long, env = "QRAE_REQUEST_TIMEOUT", value_name = "SECONDS")]
     request_timeout: Option<NonZeroU64>,
+    /// Seconds that a request's head, and then its body, may take to arrive, then 408; idle connections are closed after it
+    #[arg(long, env = "QRAE_READ_TIMEOUT", value_name = "SECONDS", default_value = "60")]
+    read_timeout: NonZeroU64,
     /// Seconds that requests in progress get to finish after Ctrl-C or SIGTERM
     #[arg(long, env = "QRAE_SHUTDOWN_TIMEOUT", value_name = "SECONDS", default_value_t = 30)]
     shutdown_timeout: u64,
     /// Form of the log on stderr
     #[arg(long, env = "QRAE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
+    /// A collector of OpenTelemetry traces, as http://localhost:4318: gets a span of every request, over OTLP/HTTP
+    /// [default: none is sent]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", hide_env_values = true)]
+    otlp_endpoint: Option<String>,
     #[command(flatten)]
     answer: AnswerArgs,
     #[command(flatten)]
@@ -97,21 +105,27 @@ pub(super) fn run(args: ServeArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let state = AppState::new(&ServerOptions {
+    // a variable that is set to nothing is none
+    let collector = args.otlp_endpoint.as_deref().filter(|url| !url.is_empty());
+    let traces = collector.map(Traces::to).transpose().context("--otlp-endpoint cannot be used")?;
+    let deadline = Duration::from_secs(args.shutdown_timeout);
+    let options = ServerOptions {
         api_keys: keys(&args)?,
         max_body_bytes: args.max_body_bytes.get(),
         max_requests: args.max_concurrent_requests.get(),
         trust_request_chat_template: args.trust_request_chat_template,
         cors_origins: args.cors_allow_origin.clone(),
         request_timeout: args.request_timeout.map(|seconds| Duration::from_secs(seconds.get())),
-    });
+        read_timeout: Duration::from_secs(args.read_timeout.get()),
+        shutdown_timeout: Some(deadline),
+    };
+    let state = AppState::traced(&options, traces.as_ref());
     let listener = TcpListener::bind((args.host.as_str(), args.port)).await.with_context(|| {
         format!("cannot listen on {}:{}; name another --host or --port", args.host, args.port)
     })?;
     let address = listener.local_addr().context("the listener has no address")?;
     tracing::info!("listening on http://{address}; loading {}", args.model.model);
     warn_if_open(&args, address);
-    let deadline = Duration::from_secs(args.shutdown_timeout);
     let (stop, stopped) = oneshot::channel::<()>();
     let until_stopped = async {
         // a dropped sender means the same
@@ -133,13 +147,19 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     }
     tracing::info!("finishing the requests in progress; Ctrl-C again to stop at once");
     drop(stop);
-    tokio::select! {
-        served = server => served.context("the server ended early")?.context("the server failed"),
-        // a client that never finishes its request must not hold up the shutdown
-        () = tokio::time::sleep(deadline) => {
-            tracing::warn!("not all connections were done after {} s", deadline.as_secs());
-            Ok(())
+    let end = Instant::now() + deadline;
+    let finish = async {
+        server.await.context("the server ended early")?;
+        let Some(traces) = traces else { return Ok(()) };
+        let left = end.saturating_duration_since(Instant::now());
+        let sent = tokio::task::spawn_blocking(move || traces.finish(left)).await;
+        if !sent.context("sending the last traces ended early")? {
+            tracing::warn!("the last traces did not reach the collector in time");
         }
+        Ok(())
+    };
+    tokio::select! {
+        finished = finish => finished,
         signal = stop_signal() => signal,
     }
 }

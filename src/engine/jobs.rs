@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    EngineError, Finish, GenerateRequest, Over, RowsOutput, RowsRequest, Tail, Token, TokenMask,
+    EngineError, Finish, GenerateRequest, Over, Phases, RowsOutput, RowsRequest, Tail, Token, TokenMask,
     rows::RowMean,
     sample::{NoToken, Sampler},
 };
@@ -32,6 +32,8 @@ pub(super) struct Generation {
     sampler: Sampler,
     left: usize,
     has_begun: bool,
+    submitted: Instant,
+    started: Option<Instant>,
     stop_tokens: Vec<TokenId>,
     reply: mpsc::UnboundedSender<Result<Token, EngineError>>,
 }
@@ -73,6 +75,7 @@ pub(super) struct Jobs {
 impl Generation {
     pub(super) fn new(
         request: &GenerateRequest,
+        submitted: Instant,
         continuation: usize,
         mask: Option<Box<dyn TokenMask>>,
         reply: mpsc::UnboundedSender<Result<Token, EngineError>>,
@@ -83,6 +86,8 @@ impl Generation {
             sampler: Sampler::new(sampling, request.logprobs, &request.prompt).masked(mask),
             left: request.max_new,
             has_begun: false,
+            submitted,
+            started: None,
             stop_tokens: request.stop_tokens.clone(),
             reply,
         }
@@ -92,17 +97,22 @@ impl Generation {
     fn advance(&mut self, logits: Vec<f32>, cached_tokens: usize) -> Result<Next, NoToken> {
         let (id, logprobs) = self.sampler.next(logits)?;
         self.left -= 1;
+        let phases = (!self.has_begun).then(|| phases(self.submitted, self.started));
         self.has_begun = true;
         let stopped = self.stop_tokens.contains(&id).then_some(Finish::StopToken);
         let finish = stopped.or((self.left == 0).then_some(Finish::Length));
         // a closed channel is noticed, and the sequence cancelled, before the next step
-        let _ = self.reply.send(Ok(Token { id, logprobs, finish, cached_tokens }));
+        let _ = self.reply.send(Ok(Token { id, logprobs, finish, cached_tokens, phases }));
         Ok(if finish.is_some() { Next::Finish } else { Next::Token(id) })
     }
 }
 
 impl RowsJob {
-    fn new(request: RowsRequest, reply: oneshot::Sender<Result<RowsOutput, EngineError>>) -> Self {
+    fn new(
+        request: RowsRequest,
+        submitted: Instant,
+        reply: oneshot::Sender<Result<RowsOutput, EngineError>>,
+    ) -> Self {
         let mean = RowMean::new(&request.heads, &request.candidates);
         Self {
             tails: request.tails.iter().map(|tail| vec![mean.clone(); tail.reads.len()]).collect(),
@@ -110,7 +120,7 @@ impl RowsJob {
             unfinished: request.tails.len(),
             cached_tokens: 0,
             computed_tokens: 0,
-            submitted: Instant::now(),
+            submitted,
             started: None,
             reply: Some(reply),
             sequences: Vec::new(),
@@ -158,16 +168,19 @@ impl RowsJob {
             means.iter().zip(&tail.reads).map(|(mean, read)| mean.mean(read.tokens.len())).collect()
         };
         let tails = self.tails.iter().zip(&self.request.tails).map(tail);
-        let started = self.started.unwrap_or(self.submitted);
         Ok(RowsOutput {
             control: self.request.control.then(|| self.control.mean(1)).transpose()?,
             tails: tails.collect::<Result<_, String>>()?,
             cached_tokens: self.cached_tokens,
             computed_tokens: self.computed_tokens,
-            queued: started - self.submitted,
-            computed: started.elapsed(),
+            phases: phases(self.submitted, self.started),
         })
     }
+}
+
+/// Of a request whose prompt is computed now.
+fn phases(submitted: Instant, started: Option<Instant>) -> Phases {
+    Phases { submitted, started: started.unwrap_or(submitted), prefilled: Instant::now() }
 }
 
 impl Jobs {
@@ -195,13 +208,15 @@ impl Jobs {
         &mut self,
         sequences: &[SeqId],
         request: RowsRequest,
+        submitted: Instant,
         reply: oneshot::Sender<Result<RowsOutput, EngineError>>,
     ) {
         let job = sequences[0].0;
         for (tail, &id) in sequences.iter().enumerate() {
             self.work.insert(id, Work::Read { job, tail });
         }
-        self.rows.insert(job, RowsJob { sequences: sequences.to_vec(), ..RowsJob::new(request, reply) });
+        let rows = RowsJob { sequences: sequences.to_vec(), ..RowsJob::new(request, submitted, reply) };
+        self.rows.insert(job, rows);
     }
 
     /// Sequences whose caller has gone.
@@ -248,16 +263,22 @@ impl Jobs {
         Some(Reading { heads: &request.heads, candidates: &request.candidates, visible: whole.then(seen) })
     }
 
-    /// Before the results of an item are taken in: counts it, and forgets what an earlier start had read.
+    /// Before the results of an item are taken in: counts it, and forgets what an earlier start had read. `now`: when its
+    /// step began.
     pub(super) fn begin(&mut self, item: &StepItem, now: Instant) {
-        if let Work::Read { job, tail } = &self.work[&item.seq] {
-            let job = self.rows.get_mut(job).expect("a reader's job is in flight: this is a bug");
-            job.started.get_or_insert(now);
-            job.computed_tokens += item.end - item.start;
-            if item.restart {
-                job.tails[*tail].iter_mut().for_each(RowMean::reset);
-                if *tail == 0 {
-                    job.control.reset();
+        match self.work.get_mut(&item.seq).expect("an item's sequence is in flight: this is a bug") {
+            Work::Generate(generation) => {
+                generation.started.get_or_insert(now);
+            }
+            Work::Read { job, tail } => {
+                let job = self.rows.get_mut(job).expect("a reader's job is in flight: this is a bug");
+                job.started.get_or_insert(now);
+                job.computed_tokens += item.end - item.start;
+                if item.restart {
+                    job.tails[*tail].iter_mut().for_each(RowMean::reset);
+                    if *tail == 0 {
+                        job.control.reset();
+                    }
                 }
             }
         }

@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
@@ -73,6 +73,31 @@ pub enum Finish {
     Length,
 }
 
+/// When the engine did what for a request; each is not before the one above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phases {
+    /// The request was handed over.
+    pub submitted: Instant,
+    /// Its first step began.
+    pub started: Instant,
+    /// Its prompt was computed: the first token, or the rows, were there.
+    pub prefilled: Instant,
+}
+
+impl Phases {
+    /// How long it waited.
+    #[must_use]
+    pub fn queue(&self) -> Duration {
+        self.started - self.submitted
+    }
+
+    /// How long its prompt took.
+    #[must_use]
+    pub fn prefill(&self) -> Duration {
+        self.prefilled - self.started
+    }
+}
+
 /// One generated token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
@@ -84,6 +109,8 @@ pub struct Token {
     pub finish: Option<Finish>,
     /// Prompt tokens that were not computed but found in the prefix cache.
     pub cached_tokens: usize,
+    /// Set on the first token.
+    pub phases: Option<Phases>,
 }
 
 /// Tokens of one continuation as they come. Ends after the token with `finish`, or with an error.
@@ -158,10 +185,8 @@ pub struct RowsOutput {
     pub cached_tokens: usize,
     /// Tokens that were computed, in all.
     pub computed_tokens: usize,
-    /// From submission to the first step.
-    pub queued: Duration,
-    /// From the first step to the end.
-    pub computed: Duration,
+    /// When it was done.
+    pub phases: Phases,
 }
 
 /// A request that the engine could not finish.
@@ -234,12 +259,14 @@ impl Shared {
 }
 
 enum Command {
+    /// With when it was handed over.
     Generate(
         GenerateRequest,
+        Instant,
         Vec<Box<dyn TokenMask>>,
         Vec<tokio_mpsc::UnboundedSender<Result<Token, EngineError>>>,
     ),
-    Rows(RowsRequest, oneshot::Sender<Result<RowsOutput, EngineError>>),
+    Rows(RowsRequest, Instant, oneshot::Sender<Result<RowsOutput, EngineError>>),
     ClearCache(oneshot::Sender<()>),
 }
 
@@ -293,7 +320,7 @@ impl EngineHandle {
         );
         let (senders, receivers) = (0..request.n).map(|_| tokio_mpsc::unbounded_channel()).unzip();
         // a stopped engine drops the senders, and the receivers say so
-        let _ = self.commands.send(Command::Generate(request, masks, senders));
+        let _ = self.commands.send(Command::Generate(request, Instant::now(), masks, senders));
         receivers
     }
 
@@ -301,7 +328,7 @@ impl EngineHandle {
     #[must_use = "dropping the receiver cancels the request"]
     pub fn rows(&self, request: RowsRequest) -> oneshot::Receiver<Result<RowsOutput, EngineError>> {
         let (sender, receiver) = oneshot::channel();
-        let _ = self.commands.send(Command::Rows(request, sender));
+        let _ = self.commands.send(Command::Rows(request, Instant::now(), sender));
         receiver
     }
 

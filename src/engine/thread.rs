@@ -118,8 +118,10 @@ impl Engine {
 
     fn accept(&mut self, command: Command) {
         match command {
-            Command::Generate(request, masks, replies) => self.accept_generate(&request, masks, replies),
-            Command::Rows(request, reply) => self.accept_rows(request, reply),
+            Command::Generate(request, submitted, masks, replies) => {
+                self.accept_generate(&request, submitted, masks, replies);
+            }
+            Command::Rows(request, submitted, reply) => self.accept_rows(request, submitted, reply),
             Command::ClearCache(done) => {
                 self.sched.pool_mut().clear_cache();
                 let _ = done.send(());
@@ -131,6 +133,7 @@ impl Engine {
     fn accept_generate(
         &mut self,
         request: &GenerateRequest,
+        submitted: Instant,
         masks: Vec<Box<dyn TokenMask>>,
         replies: Vec<tokio_mpsc::UnboundedSender<Result<Token, EngineError>>>,
     ) {
@@ -150,7 +153,10 @@ impl Engine {
                 reuse: self.config.prefix_cache,
             };
             match self.sched.add(sequence) {
-                Ok(()) => self.jobs.add_generation(id, Generation::new(request, continuation, mask, reply)),
+                Ok(()) => {
+                    let generation = Generation::new(request, submitted, continuation, mask, reply);
+                    self.jobs.add_generation(id, generation);
+                }
                 Err(e) => drop(reply.send(Err(refusal(&e)))),
             }
             first.get_or_insert(id);
@@ -158,7 +164,12 @@ impl Engine {
     }
 
     /// The first tail computes the prefix (and reads the control); the others fork off at its end.
-    fn accept_rows(&mut self, request: RowsRequest, reply: oneshot::Sender<Result<RowsOutput, EngineError>>) {
+    fn accept_rows(
+        &mut self,
+        request: RowsRequest,
+        submitted: Instant,
+        reply: oneshot::Sender<Result<RowsOutput, EngineError>>,
+    ) {
         let prefix = request.prefix.len();
         let deepest = request.heads.iter().map(|h| h.layer).max().unwrap_or(0);
         let depth = if self.config.early_exit { Depth(deepest) } else { Depth(self.n_layers as u16) };
@@ -184,7 +195,7 @@ impl Engine {
             }
             sequences.push(id);
         }
-        self.jobs.add_rows(&sequences, request, reply);
+        self.jobs.add_rows(&sequences, request, submitted, reply);
     }
 
     fn step(&mut self, plan: &StepPlan) {

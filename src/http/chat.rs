@@ -7,6 +7,7 @@ use axum::{Extension, extract::State, response::Response};
 use super::{
     ApiError, AppState,
     auth::Caller,
+    record::Record,
     sse::{Envelope, Watched, events, whole},
     wire::{Body, chat as wire},
 };
@@ -15,20 +16,23 @@ use super::{
 pub(super) async fn chat(
     State(state): State<AppState>,
     Extension(caller): Extension<Caller>,
+    Extension(record): Extension<Record>,
     Body(body): Body,
 ) -> Result<Response, ApiError> {
     let begin = Instant::now();
     let served = state.served()?;
     served.check_model(&body)?;
+    record.asks("chat", &served.model.id);
     state.check_template(&body)?;
     let (mut job, delivery) = wire::job(&body)?;
     job.options.salt = caller.salt(&job.options.salt);
     drop(body);
+    record.generates(delivery.stream);
     let logprobs = job.options.logprobs.is_some();
     let generation = served.model.chat(job, state.enter()?).await?;
     let envelope = Envelope::new("chatcmpl", &served);
     let choices = generation.n_choices();
-    let deltas = Watched::new(generation, served, begin);
+    let deltas = Watched::new(generation, served, begin, record);
     if !delivery.stream {
         return whole(deltas, &envelope, "chat.completion", |i, c| wire::choice(i, c, logprobs)).await;
     }

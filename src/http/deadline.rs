@@ -13,7 +13,7 @@ use axum::{
 use futures::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 
-use super::{ApiError, AppState};
+use super::{ApiError, AppState, record::Record};
 
 /// The layer. An answer that has not begun becomes a 504; a stream that has begun ends with an error event.
 pub(super) async fn keep(
@@ -26,9 +26,10 @@ pub(super) async fn keep(
         return Ok(next.run(request).await);
     };
     let end = Instant::now() + limit;
+    let record = request.extensions().get::<Record>().cloned().unwrap_or_default();
     let response = timeout_at(end, next.run(request)).await.map_err(|_| late(limit))?;
     let events = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
-    Ok(if events { response.map(|body| until(end, limit, body)) } else { response })
+    Ok(if events { response.map(|body| until(end, limit, body, record)) } else { response })
 }
 
 /// More than this is no limit anybody would wait for.
@@ -49,12 +50,13 @@ fn late(limit: Duration) -> ApiError {
 }
 
 /// The stream's pieces until its time is up, and then one event that says so.
-fn until(end: Instant, limit: Duration, body: Body) -> Body {
-    let pieces = stream::unfold(Some(body.into_data_stream()), move |pieces| async move {
-        let mut pieces = pieces?;
+fn until(end: Instant, limit: Duration, body: Body, record: Record) -> Body {
+    let pieces = stream::unfold(Some((body.into_data_stream(), record)), move |left| async move {
+        let (mut pieces, record) = left?;
         match timeout_at(end, pieces.next()).await {
-            Ok(piece) => piece.map(|piece| (piece, Some(pieces))),
+            Ok(piece) => piece.map(|piece| (piece, Some((pieces, record)))),
             Err(_) => {
+                record.failed(&late(limit));
                 let event = format!("data: {}\n\n", late(limit).body());
                 Some((Ok(Bytes::from(event)), None))
             }

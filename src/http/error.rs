@@ -10,6 +10,10 @@ use serde_json::{Value, json};
 
 use crate::{engine::EngineError, service::ServiceError};
 
+/// Goes with an answer that is an error: its [`name`](ApiError::name).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failure(pub(super) &'static str);
+
 /// A request that is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
@@ -37,6 +41,19 @@ impl ApiError {
 
     pub(super) fn with_code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
+    }
+
+    /// What went wrong, in a word of this program.
+    pub(super) fn name(&self) -> &'static str {
+        self.code.unwrap_or(self.kind)
+    }
+
+    /// Puts a fault of the server into the log.
+    pub(super) fn report(&self) {
+        // a model that is still being loaded is no fault, and probes ask often; nor is a time limit that somebody set
+        if self.status.is_server_error() && !matches!(self.code, Some("loading" | "deadline_exceeded")) {
+            tracing::error!(status = self.status.as_u16(), "{}", self.message);
+        }
     }
 
     /// The body, also sent inside a stream that has begun.
@@ -103,13 +120,15 @@ impl From<ServiceError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        // a model that is still being loaded is no fault, and probes ask often; nor is a time limit that somebody set
-        if self.status.is_server_error() && !matches!(self.code, Some("loading" | "deadline_exceeded")) {
-            tracing::error!(status = self.status.as_u16(), "{}", self.message);
-        }
+        self.report();
         let mut response = (self.status, axum::Json(self.body())).into_response();
+        response.extensions_mut().insert(Failure(self.name()));
         let headers = response.headers_mut();
         match self.status {
+            // the rest of its body may still come, and would be taken for a request
+            StatusCode::REQUEST_TIMEOUT => {
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             StatusCode::TOO_MANY_REQUESTS => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{
     ApiError, AppState,
     auth::Caller,
+    record::Record,
     state::now,
     wire::{Body, gate as wire},
 };
@@ -20,17 +21,21 @@ use crate::service::{ServiceError, score::ScoreAnswer};
 pub(super) async fn gate(
     State(state): State<AppState>,
     Extension(caller): Extension<Caller>,
+    Extension(record): Extension<Record>,
     Body(body): Body,
 ) -> Result<Response, ApiError> {
     let served = state.served()?;
     served.check_model(&body)?;
+    record.asks("gate", &served.model.id);
     let (mut job, gating) = wire::job(&body)?;
     job.salt = caller.salt(&job.salt);
+    record.scores(&job);
     drop(body);
     let permit = state.enter()?;
     let write = {
         let served = served.clone();
         move |answer: ScoreAnswer| {
+            record.scored(&answer);
             served.metrics.count_scores(&answer);
             let mut response = Map::new();
             response.insert("id".into(), format!("gate-{}", uuid::Uuid::new_v4().simple()).into());

@@ -1,33 +1,15 @@
-//! What every request passes through: its id, the count of its answer, and the question whether the model is there.
+//! What every request passes through: other origins' pages, the count of its answer, and the question whether the model is
+//! there.
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{HeaderName, HeaderValue, Method, header},
+    http::{HeaderValue, Method, header},
     middleware::Next,
     response::Response,
 };
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-use super::{ApiError, AppState, page};
-
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// Takes over the caller's `X-Request-Id` where it is 1 to 128 visible ASCII characters, else makes one up; the answer
-/// carries it.
-pub(super) async fn request_id(request: Request, next: Next) -> Response {
-    let visible =
-        |v: &HeaderValue| (1..=128).contains(&v.len()) && v.as_bytes().iter().all(u8::is_ascii_graphic);
-    let sent = request.headers().get(&REQUEST_ID).filter(|v| visible(v)).cloned();
-    let id = sent.unwrap_or_else(|| {
-        let id = uuid::Uuid::new_v4().simple().to_string();
-        HeaderValue::try_from(id).expect("hexadecimal digits are a header value: this is a bug")
-    });
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let mut response = next.run(request).await;
-    tracing::debug!(%method, path, status = response.status().as_u16(), id = ?id, "answered");
-    response.headers_mut().insert(REQUEST_ID, id);
-    response
-}
+use super::{ApiError, AppState, page, record::REQUEST_ID};
 
 /// Lets pages of these origins ask and read the answer, outside of everything: a browser asks first, without a key. None
 /// for no origins: then a page of another origin gets nothing.

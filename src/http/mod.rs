@@ -1,11 +1,12 @@
 //! HTTP: OpenAI's conventions for generation, a native API for scores, and what operators look at.
 //!
-//! Owns routes, request and response shapes, keys, limits, errors and metrics. Asks the service for everything else and
+//! Owns connections, routes, request and response shapes, keys, limits, errors, metrics, the log of requests and traces. Asks the service for everything else and
 //! knows no tensor and no token but as a number. Tests: `tests/http.rs`, in process on a tiny model, and beside the parts.
 
 mod auth;
 mod chat;
 mod completions;
+mod connections;
 mod deadline;
 mod error;
 mod gate;
@@ -15,36 +16,40 @@ mod models;
 mod openapi;
 mod ops;
 mod page;
+mod record;
 mod rerank;
 mod score;
 mod sse;
 mod state;
 mod tokenize;
+mod traces;
 mod wire;
-
-use std::future::Future;
 
 use axum::{
     Router,
     extract::Request,
     http::StatusCode,
-    middleware::{from_fn, from_fn_with_state},
+    middleware::from_fn_with_state,
     routing::{get, post},
 };
-use tokio::net::TcpListener;
 use tower_http::catch_panic::CatchPanicLayer;
 
 /// A header's value, as an origin is one.
 pub use axum::http::HeaderValue;
+pub use connections::serve;
 pub use error::ApiError;
 pub use state::{AppState, ServerOptions};
+pub use traces::{Traces, TracesError};
 pub use wire::scored::score_json;
 
-/// All routes. From outside in, a request passes: its id, the count of answers, the catching of panics, the key, and the
+/// All routes. From outside in, a request passes: its record, the count of answers, the catching of panics, the key, and the
 /// question whether the model is there; also a request for a route that does not exist.
 pub fn router(state: AppState) -> Router {
-    let cors = layers::cors(state.cors_origins());
-    let routes = Router::new()
+    around(routes(), state)
+}
+
+fn routes() -> Router<AppState> {
+    Router::new()
         .route("/v1/qrae/score", post(score::score))
         .route("/v1/gate", post(gate::gate))
         .route("/rerank", post(rerank::rerank))
@@ -67,29 +72,23 @@ pub fn router(state: AppState) -> Router {
         .route("/web/{file}", get(page::file))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
+}
+
+/// The layers around all routes.
+fn around(routes: Router<AppState>, state: AppState) -> Router {
+    let cors = layers::cors(state.cors_origins());
+    let routes = routes
         .layer(from_fn_with_state(state.clone(), deadline::keep))
         .layer(from_fn_with_state(state.clone(), layers::ready))
         .layer(from_fn_with_state(state.clone(), auth::check))
         .layer(CatchPanicLayer::custom(error::of_panic))
         .layer(from_fn_with_state(state.clone(), layers::count))
-        .layer(from_fn(layers::request_id))
+        .layer(from_fn_with_state(state.clone(), record::keep))
         .with_state(state);
     match cors {
         Some(cors) => routes.layer(cors),
         None => routes,
     }
-}
-
-/// Serves until `shutdown` resolves and the requests in flight are answered. The model may be installed later.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    state: AppState,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    axum::serve(listener, router(state)).with_graceful_shutdown(shutdown).await
 }
 
 async fn no_route(request: Request) -> ApiError {

@@ -36,8 +36,8 @@ enum Answer {
 }
 
 const GET_ERRORS: &[u16] = &[400, 401, 503];
-const WORK_ERRORS: &[u16] = &[400, 401, 404, 413, 415, 429, 500, 503, 504];
-const RERANK_ERRORS: &[u16] = &[400, 401, 404, 413, 415, 422, 424, 429, 500, 503, 504];
+const WORK_ERRORS: &[u16] = &[400, 401, 404, 408, 413, 415, 429, 500, 503, 504];
+const RERANK_ERRORS: &[u16] = &[400, 401, 404, 408, 413, 415, 422, 424, 429, 500, 503, 504];
 
 const OPERATIONS: &[Operation] = &[
     Operation {

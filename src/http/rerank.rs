@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::{
     ApiError, AppState,
     auth::Caller,
+    record::Record,
     wire::{
         Body,
         rerank::{self as wire, Dialect},
@@ -23,6 +24,7 @@ use crate::service::{ServiceError, score::ScoreAnswer};
 pub(super) async fn rerank(
     State(state): State<AppState>,
     Extension(caller): Extension<Caller>,
+    Extension(record): Extension<Record>,
     Body(body): Body,
 ) -> Response {
     let dialect = match Dialect::of(&body) {
@@ -33,7 +35,7 @@ pub(super) async fn rerank(
         let error = json!({"error": "texts cannot be empty", "error_type": "Empty"});
         return (StatusCode::BAD_REQUEST, axum::Json(error)).into_response();
     }
-    match scored(&state, caller, &body, dialect).await {
+    match scored(&state, caller, record, &body, dialect).await {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) if dialect == Dialect::Tei => error.into_tei(),
         Err(error) => error.into_response(),
@@ -43,18 +45,22 @@ pub(super) async fn rerank(
 async fn scored(
     state: &AppState,
     caller: Caller,
+    record: Record,
     body: &Value,
     dialect: Dialect,
 ) -> Result<String, ApiError> {
     let served = state.served()?;
     served.check_model(body)?;
+    record.asks("rerank", &served.model.id);
     let (mut job, asked) = wire::job(body, dialect)?;
     job.salt = caller.salt(&job.salt);
+    record.scores(&job);
     let permit = state.enter()?;
     let write = {
         let served = served.clone();
         move |answer: ScoreAnswer| {
             served.metrics.count_scores(&answer);
+            record.scored(&answer);
             let id = format!("rerank-{}", uuid::Uuid::new_v4().simple());
             wire::answer(&answer, &asked, &served.model.id, &id).to_string()
         }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{
     ApiError, AppState,
     auth::Caller,
+    record::Record,
     state::now,
     wire::{Body, score as wire, scored::score_json},
 };
@@ -21,19 +22,23 @@ use crate::service::{ServiceError, score::ScoreAnswer};
 pub(super) async fn score(
     State(state): State<AppState>,
     Extension(caller): Extension<Caller>,
+    Extension(record): Extension<Record>,
     Body(body): Body,
 ) -> Result<Response, ApiError> {
     let served = state.served()?;
     served.check_model(&body)?;
+    record.asks("score", &served.model.id);
     let (mut job, asked) = wire::job(&body)?;
     job.salt = caller.salt(&job.salt);
     drop(body);
+    record.scores(&job);
     let permit = state.enter()?;
     let many = asked.many;
     let write = {
         let served = served.clone();
         move |answer: ScoreAnswer| {
             served.metrics.count_scores(&answer);
+            record.scored(&answer);
             let mut response = Map::new();
             response.insert("id".into(), format!("score-{}", uuid::Uuid::new_v4().simple()).into());
             response.insert("created".into(), json!(now()));

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::{
     ApiError,
     metrics::Watch,
+    record::Record,
     state::{Served, now},
     wire::common::{Delivery, usage},
 };
@@ -37,12 +38,14 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 pub(super) struct Watched {
     generation: Generation,
     watch: Watch,
+    record: Record,
 }
 
 impl Watched {
-    pub(super) fn new(generation: Generation, served: Arc<Served>, begin: Instant) -> Self {
+    pub(super) fn new(generation: Generation, served: Arc<Served>, begin: Instant, record: Record) -> Self {
+        record.choices(generation.n_choices());
         let watch = Watch::new(served, begin, generation.n_choices());
-        Self { generation, watch }
+        Self { generation, watch, record }
     }
 }
 
@@ -51,7 +54,11 @@ impl Stream for Watched {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let polled = self.generation.poll_next_unpin(context);
+        self.record.generated(&self.generation);
         if let Poll::Ready(Some(Ok(delta))) = &polled {
+            if let Some(reason) = delta.finish {
+                self.record.finished(delta.choice, reason);
+            }
             let usage = self.generation.usage();
             self.watch.see(delta, usage);
         }
@@ -160,9 +167,11 @@ impl<F: FnMut(&GenerateDelta) -> Value + Unpin> Stream for Events<F> {
                     this.say(&[piece], Value::Null);
                 }
                 Some(Err(error)) => {
+                    let error = ApiError::from(error);
+                    error.report();
+                    deltas.record.failed(&error);
                     this.deltas = None;
-                    let body = ApiError::from(error).body();
-                    this.ready.push_back(Event::default().data(body.to_string()));
+                    this.ready.push_back(Event::default().data(error.body().to_string()));
                 }
                 None => this.end(),
             }

@@ -6,9 +6,10 @@ use std::{
 };
 
 use axum::http::{HeaderValue, StatusCode};
+use opentelemetry_sdk::trace::SdkTracer;
 use serde_json::Value;
 
-use super::{ApiError, auth::Keys, metrics::Metrics};
+use super::{ApiError, Traces, auth::Keys, metrics::Metrics};
 use crate::service::{Admission, Permit, ServedModel, ServiceError};
 
 /// How the server is run.
@@ -27,10 +28,14 @@ pub struct ServerOptions {
     pub cors_origins: Vec<HeaderValue>,
     /// How long a request may take; a caller may ask for less. Any time by default.
     pub request_timeout: Option<Duration>,
+    /// How long a request's head may take to arrive, and then its body. A connection without a request is closed after it.
+    pub read_timeout: Duration,
+    /// How long requests in flight get at the end. Any time by default.
+    pub shutdown_timeout: Option<Duration>,
 }
 
 impl Default for ServerOptions {
-    /// Open, bodies up to 4 MiB, 256 requests, no templates from requests.
+    /// Open, bodies up to 4 MiB, 256 requests, no templates from requests, a minute to send one.
     fn default() -> Self {
         Self {
             api_keys: Vec::new(),
@@ -39,6 +44,8 @@ impl Default for ServerOptions {
             trust_request_chat_template: false,
             cors_origins: Vec::new(),
             request_timeout: None,
+            read_timeout: Duration::from_secs(60),
+            shutdown_timeout: None,
         }
     }
 }
@@ -54,6 +61,9 @@ struct Inner {
     trusts_templates: bool,
     cors_origins: Vec<HeaderValue>,
     request_timeout: Option<Duration>,
+    read_timeout: Duration,
+    shutdown_timeout: Option<Duration>,
+    tracer: Option<SdkTracer>,
     served: OnceLock<Arc<Served>>,
 }
 
@@ -69,6 +79,12 @@ impl AppState {
     /// A server without a model.
     #[must_use]
     pub fn new(options: &ServerOptions) -> Self {
+        Self::traced(options, None)
+    }
+
+    /// The same, which sends a span of every request.
+    #[must_use]
+    pub fn traced(options: &ServerOptions, traces: Option<&Traces>) -> Self {
         Self(Arc::new(Inner {
             keys: Keys::new(&options.api_keys),
             max_body_bytes: options.max_body_bytes,
@@ -76,6 +92,9 @@ impl AppState {
             trusts_templates: options.trust_request_chat_template,
             cors_origins: options.cors_origins.clone(),
             request_timeout: options.request_timeout,
+            read_timeout: options.read_timeout,
+            shutdown_timeout: options.shutdown_timeout,
+            tracer: traces.map(Traces::tracer),
             served: OnceLock::new(),
         }))
     }
@@ -114,6 +133,18 @@ impl AppState {
 
     pub(super) fn request_timeout(&self) -> Option<Duration> {
         self.0.request_timeout
+    }
+
+    pub(super) fn read_timeout(&self) -> Duration {
+        self.0.read_timeout
+    }
+
+    pub(super) fn shutdown_timeout(&self) -> Option<Duration> {
+        self.0.shutdown_timeout
+    }
+
+    pub(super) fn tracer(&self) -> Option<&SdkTracer> {
+        self.0.tracer.as_ref()
     }
 
     pub(super) fn cors_origins(&self) -> &[HeaderValue] {

@@ -14,7 +14,7 @@ use super::{
     limits::{ScoreSize, query_field},
 };
 use crate::{
-    engine::{EngineError, RowsOutput, RowsRequest, Tail},
+    engine::{EngineError, Phases, RowsOutput, RowsRequest, Tail},
     ids::{HeadRef, Span},
     kv::Salt,
     prompt::layout::{Chunk, LayoutError, NULL_QUERY, Piece, ScoringPrompt, layout},
@@ -84,6 +84,8 @@ pub struct ScoreAnswer {
     pub usage: ScoreUsage,
     /// Seconds.
     pub timings: ScoreTimings,
+    /// When the engine worked on it, once for each order; never, where all chunks are empty.
+    pub phases: Vec<Phases>,
 }
 
 /// Scores of all chunks for one query.

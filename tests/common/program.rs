@@ -15,7 +15,11 @@ pub fn qrae(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_qrae"));
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if name.starts_with("QRAE_") || name.starts_with("HF_") || name == "RUST_LOG" {
+        if name.starts_with("QRAE_")
+            || name.starts_with("HF_")
+            || name.starts_with("OTEL_")
+            || name == "RUST_LOG"
+        {
             command.env_remove(name);
         }
     }

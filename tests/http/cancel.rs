@@ -21,8 +21,7 @@ async fn start(model: &ServedModel) -> (SocketAddr, oneshot::Sender<()>, tokio::
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    let server =
-        tokio::spawn(async move { serve(listener, state, async { drop(stopped.await) }).await.unwrap() });
+    let server = tokio::spawn(async move { serve(listener, state, async { drop(stopped.await) }).await });
     (address, stop, server)
 }
 

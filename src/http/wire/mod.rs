@@ -10,7 +10,7 @@ pub(super) mod scored;
 pub(super) mod settings;
 mod tools;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use axum::{
     extract::{FromRequest, Request},
@@ -38,7 +38,10 @@ impl FromRequest<AppState> for Body {
         if length.is_some_and(|length| length > limit as u64) {
             return Err(too_large(limit));
         }
-        let bytes = axum::body::to_bytes(request.into_body(), limit).await.map_err(|e| {
+        let patience = state.read_timeout();
+        let bytes = axum::body::to_bytes(request.into_body(), limit);
+        let bytes = tokio::time::timeout(patience, bytes).await.map_err(|_| stalled(patience))?;
+        let bytes = bytes.map_err(|e| {
             let over = std::error::Error::source(&e).is_some_and(|s| s.to_string().contains("length limit"));
             if over {
                 too_large(limit)
@@ -60,6 +63,12 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     }
     let message = "the body must be JSON; send it with the header Content-Type: application/json";
     Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message))
+}
+
+fn stalled(patience: Duration) -> ApiError {
+    let message =
+        format!("the body had not arrived after {} s; --read-timeout sets the limit", patience.as_secs_f64());
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", message).with_code("request_timeout")
 }
 
 fn too_large(limit: usize) -> ApiError {

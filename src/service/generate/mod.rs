@@ -276,7 +276,8 @@ pub(crate) async fn off_thread<T: Send + 'static>(
     permit: Permit,
     work: impl FnOnce() -> Result<T, ServiceError> + Send + 'static,
 ) -> Result<(T, Permit), ServiceError> {
-    match tokio::task::spawn_blocking(move || (work(), permit)).await {
+    let span = tracing::Span::current(); // what is logged there is said of the same request
+    match tokio::task::spawn_blocking(move || span.in_scope(|| (work(), permit))).await {
         Ok((result, permit)) => Ok((result?, permit)),
         Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
         Err(_) => Err(EngineError::Stopped.into()),

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt};
 
 use super::{GenerateOptions, read::Reader, tools::Call};
 use crate::{
-    engine::{EngineError, Finish, Token, Tokens},
+    engine::{EngineError, Finish, Phases, Token, Tokens},
     ids::TokenId,
     service::{Permit, ServiceError},
     text::{StopMatcher, TokenStream, Tokenizer},
@@ -100,6 +100,7 @@ pub struct Generation {
     /// The choice to look at first, so that none starves.
     next: usize,
     usage: Usage,
+    phases: Option<Phases>,
     /// What reads each choice.
     reader: Reader,
     _permit: Permit,
@@ -110,8 +111,8 @@ struct Choice {
     index: usize,
     /// None when the choice has ended.
     tokens: Option<Tokens>,
-    /// Whether this choice tells what of its prompt was cached, and has not yet.
-    tells_cached: bool,
+    /// Whether this choice tells how its prompt was computed, and has not yet.
+    tells_prompt: bool,
     text: TokenText,
     reader: Reader,
 }
@@ -119,7 +120,7 @@ struct Choice {
 impl Generation {
     pub(super) fn new(permit: Permit, reader: Reader) -> Self {
         let (choices, first, usage) = (Vec::new(), VecDeque::new(), Usage::default());
-        Self { choices, first, next: 0, usage, reader, _permit: permit }
+        Self { choices, first, next: 0, usage, phases: None, reader, _permit: permit }
     }
 
     /// Gives out `text` before the choice's own.
@@ -140,7 +141,7 @@ impl Generation {
             self.choices.push(Choice {
                 index: self.choices.len(),
                 tokens: Some(tokens),
-                tells_cached: i == 0,
+                tells_prompt: i == 0,
                 text: TokenText::new(tokenizer, options, &self.reader.markers()),
                 reader: self.reader.clone(),
             });
@@ -157,6 +158,13 @@ impl Generation {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
+    }
+
+    /// When the engine computed the prompt; of several, from the first one's start to the last one's end. None before the
+    /// first token.
+    #[must_use]
+    pub fn phases(&self) -> Option<Phases> {
+        self.phases
     }
 
     fn fail(&mut self, error: EngineError) -> Poll<Option<Result<GenerateDelta, ServiceError>>> {
@@ -185,8 +193,9 @@ impl Stream for Generation {
                     Poll::Ready(None) => return this.fail(EngineError::Stopped),
                 };
                 this.usage.completion_tokens += 1;
-                if std::mem::take(&mut choice.tells_cached) {
+                if std::mem::take(&mut choice.tells_prompt) {
                     this.usage.cached_tokens += token.cached_tokens;
+                    this.phases = this.phases.into_iter().chain(token.phases).reduce(spanning);
                 }
                 if let Some(delta) = choice.take(token) {
                     this.next = (i + 1) % n;
@@ -195,6 +204,15 @@ impl Stream for Generation {
             }
         }
         if this.choices.iter().all(|c| c.tokens.is_none()) { Poll::Ready(None) } else { Poll::Pending }
+    }
+}
+
+/// From the start of the first to the end of the last.
+fn spanning(a: Phases, b: Phases) -> Phases {
+    Phases {
+        submitted: a.submitted.min(b.submitted),
+        started: a.started.min(b.started),
+        prefilled: a.prefilled.max(b.prefilled),
     }
 }
 
@@ -360,7 +378,8 @@ mod tests {
         for (i, &id) in bytes.iter().enumerate() {
             let last = i + 1 == bytes.len();
             let logprobs = Some(Logprobs { chosen: 0.0 - i as f32, top: vec![] });
-            let token = Token { id, logprobs, finish: last.then_some(finish), cached_tokens: 0 };
+            let token =
+                Token { id, logprobs, finish: last.then_some(finish), cached_tokens: 0, phases: None };
             deltas.extend(text.push(token));
             if deltas.last().is_some_and(|d| d.finish.is_some()) {
                 return (deltas, i + 1);

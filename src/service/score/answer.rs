@@ -25,9 +25,10 @@ pub(super) fn answer(
         let input = ScoreInput { chunk_lens: &lens, conditioned, control, statistic: method.statistic };
         assemble(&input, &prompt, job.explain)
     };
+    let phases: Vec<_> = output.iter().map(|output| output.phases).collect();
     let queries = if let Some(output) = output {
-        timings.queue = output.queued.as_secs_f64();
-        timings.prefill = output.computed.as_secs_f64();
+        timings.queue = output.phases.queue().as_secs_f64();
+        timings.prefill = output.phases.prefill().as_secs_f64();
         usage.cached_tokens = output.cached_tokens;
         usage.computed_tokens = output.computed_tokens;
         usage.shared_tokens = usage.prompt_tokens.saturating_sub(usage.cached_tokens + usage.computed_tokens);
@@ -47,7 +48,7 @@ pub(super) fn answer(
         job.queries.iter().map(|_| assemble(&zero, None)).collect::<Result<_, _>>()?
     };
     timings.score = begin.elapsed().as_secs_f64();
-    Ok(ScoreAnswer { queries, heads, head_set, method, orders: 1, usage, timings })
+    Ok(ScoreAnswer { queries, heads, head_set, method, orders: 1, usage, timings, phases })
 }
 
 /// Rows over no candidates: what is read when every chunk is empty.

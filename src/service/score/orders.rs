@@ -114,6 +114,7 @@ fn add(sum: &mut ScoreAnswer, answer: ScoreAnswer) {
     timings.queue += more.queue;
     timings.prefill += more.prefill;
     timings.score += more.score;
+    sum.phases.extend(answer.phases);
     let chunks = |queries: Vec<QueryScores>| queries.into_iter().flat_map(|query| query.chunks);
     for (sum, chunk) in sum.queries.iter_mut().flat_map(|query| &mut query.chunks).zip(chunks(answer.queries))
     {
