@@ -15,6 +15,7 @@ pub mod model;
 pub mod ops;
 pub mod text;
 
+pub mod context;
 pub mod eval;
 pub mod gate;
 pub mod kv;

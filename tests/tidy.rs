@@ -19,6 +19,8 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     ("prompt", &["ids"], PURE),
     ("sched", &["ids", "kv"], PURE),
     ("gate", &["ids"], PURE),
+    // its chunks are those of the prompt
+    ("context", &["ids", "prompt"], PURE),
     // draws are seeded by the caller, so they are plain arithmetic here
     ("eval", &["ids", "prompt", "score"], PURE_BUT_SEEDED),
     ("ops", &["ids"], &["tokio", "axum", "tokenizers", "hf_hub"]),
