@@ -128,7 +128,9 @@ async def score(client: httpx.AsyncClient, dice: random.Random, tally: Tally) ->
     answer = await post(client, "/v1/qrae/score", {"query": text(dice, 6), "chunks": sent, "explain": True})
     results = answer["results"]
     ranks = sorted(r["rank"] for r in results)
-    if ranks != list(range(1, len(sent) + 1)) or not all(0 <= r["score"] <= 1 for r in results):
+    if ranks != list(range(1, len(sent) + 1)) or not all(
+        math.isfinite(r["score"]) and r["score"] >= 0 for r in results
+    ):
         raise Fault(f"ranks {ranks}, scores {[r['score'] for r in results]} for {len(sent)} chunks")
     tally.tokens += answer["usage"]["prompt_tokens"]
 
