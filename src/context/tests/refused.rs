@@ -165,4 +165,21 @@ fn chunks_that_do_not_fit_are_named() {
         assert!(matches!(error, ApplyError::Chunk { chunk, .. } if chunk == ChunkId(wrong)), "{error}");
     }
     assert!(state.clone().apply(&Event::BatchChosen { update, group, chunks: vec![] }).is_err());
+
+    // a result as another chunk than it can be
+    let begun = State::replay(&log[..2]).unwrap();
+    let (update, group, rank) = (1, 1, 1);
+    let key = |name: &str| crate::context::Key::Name(name.into());
+    let seen = |chunk, key| Event::ChunkSeen { update, group, rank, chunk: ChunkId(chunk), key };
+    for event in
+        [seen(0, key("a")), seen(2, key("a")), Event::Duplicate { update, group, rank, of: ChunkId(1) }]
+    {
+        let error = begun.clone().apply(&event).unwrap_err();
+        assert!(matches!(error, ApplyError::Chunk { .. }), "{event:?}: {error}");
+    }
+    let (group, rank) = (2, 1);
+    let known = Event::ChunkSeen { update, group, rank, chunk: ChunkId(2), key: key("a") };
+    let second = log.iter().position(|e| e.turn().is_some_and(|t| t.group == 2)).unwrap();
+    let error = State::replay(&log[..second]).unwrap().apply(&known).unwrap_err();
+    assert_eq!(error.to_string(), "`chunk_seen` names chunk 1, which is the same one already");
 }
