@@ -60,6 +60,8 @@ pub struct Candidate<'a> {
     pub rank: usize,
     /// Tokens of title and text, those that were not scored included.
     pub tokens: usize,
+    /// Where only the first characters of the text were scored: how many. `None` where all were.
+    pub cut: Option<usize>,
     /// The scored tokens, in order.
     pub responses: &'a [Response],
 }
@@ -88,10 +90,9 @@ pub struct Gated {
 /// Gates a batch; the answer is in the order of `chunks`.
 #[must_use]
 pub fn gate(chunks: &[Candidate<'_>], rules: &Rules) -> Vec<Gated> {
-    let titles = |chunk: &Candidate<'_>| chunk.responses.iter().filter(|r| r.start.is_none()).count();
     let mut gated: Vec<Gated> = chunks
         .iter()
-        .map(|c| Gated { admission: Admission::Withhold, spans: Vec::new(), tokens: titles(c) })
+        .map(|c| Gated { admission: Admission::Withhold, spans: Vec::new(), tokens: title_tokens(c) })
         .collect();
     let mut left = match rules.policy {
         Policy::Budget(tokens) => tokens.saturating_sub(gated.iter().map(|g| g.tokens).sum()),
@@ -120,20 +121,28 @@ pub fn gate(chunks: &[Candidate<'_>], rules: &Rules) -> Vec<Gated> {
     gated
 }
 
+/// Tokens of the title. Of a chunk that was cut before its text no more is known than that they are not more than its own.
+fn title_tokens(chunk: &Candidate<'_>) -> usize {
+    match chunk.cut {
+        Some(0) => chunk.tokens,
+        _ => chunk.responses.iter().filter(|r| r.start.is_none()).count(),
+    }
+}
+
 fn full(chunk: &Candidate<'_>) -> Gated {
     let end = chunk.text.chars().count();
     let spans = if end == 0 { Vec::new() } else { vec![Span { start: 0, end }] };
-    let titles = chunk.responses.iter().filter(|r| r.start.is_none()).count();
-    Gated { admission: Admission::Full, spans, tokens: chunk.tokens.max(titles) }
+    Gated { admission: Admission::Full, spans, tokens: chunk.tokens }
 }
 
-/// The chunk's title, of `title` tokens, and the sentences that hold the share; all of it where these are all of them, and
-/// where no token responds: then nothing tells them apart.
+/// The chunk's title, of `title` tokens, and the sentences that hold the share, none beyond what was scored; all of it
+/// where these are all there are, and where no token responds: then nothing tells them apart.
 fn shortened(chunk: &Candidate<'_>, title: usize, share: f64) -> Gated {
-    let sentences = sentences::of(chunk.text, chunk.responses);
+    let end = chunk.cut.and_then(|chars| chunk.text.char_indices().nth(chars)).map(|(end, _)| end);
+    let sentences = sentences::of(&chunk.text[..end.unwrap_or(chunk.text.len())], chunk.responses);
     let in_title: f64 = chunk.responses.iter().filter(|r| r.start.is_none()).map(|r| r.response).sum();
     let kept = spans::smallest(&sentences, in_title, share);
-    if kept.len() == sentences.len() || kept.is_empty() {
+    if kept.is_empty() || end.is_none() && kept.len() == sentences.len() {
         return full(chunk);
     }
     let tokens = title + kept.iter().map(|&i| sentences[i].tokens).sum::<usize>();

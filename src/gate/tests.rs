@@ -10,7 +10,7 @@ fn tokens(responses: &[f64]) -> Vec<Response> {
 const THREE: &str = "Aa bb. Cc dd. Ee ff.";
 
 fn candidate<'a>(text: &'a str, score: f64, rank: usize, responses: &'a [Response]) -> Candidate<'a> {
-    Candidate { text, score, rank, tokens: responses.len(), responses }
+    Candidate { text, score, rank, tokens: responses.len(), cut: None, responses }
 }
 
 fn rules(policy: Policy) -> Rules {
@@ -88,6 +88,28 @@ fn policies_take_the_best() {
         "wsww",
         "no room for the whole of it"
     );
+}
+
+#[test]
+fn nothing_beyond_the_cut_is_shown_unless_it_is_paid_for() {
+    // "Aa bb. Cc dd" of 20 characters was scored, in four tokens of seven
+    let responses = tokens(&[0.0, 0.0, 0.1, 0.9]);
+    let cut = Candidate { tokens: 7, cut: Some(12), ..candidate(THREE, 1.0, 1, &responses) };
+    let gated = gate(&[cut], &rules(Policy::Budget(6)));
+    assert_eq!(gated, [Gated { admission: Admission::Span, spans: vec![span(7, 12)], tokens: 1 }]);
+    let all = Rules { share: 1.0, ..rules(Policy::Budget(6)) };
+    // all that was scored is not all there is
+    assert_eq!(
+        gate(&[cut], &all),
+        [Gated { admission: Admission::Span, spans: vec![span(0, 12)], tokens: 4 }]
+    );
+    let whole = Rules { full: 1, ..rules(Policy::TopK(1)) };
+    assert_eq!(gate(&[cut], &whole)[0].tokens, 7);
+    // cut inside its title: whatever that has, it is not more than the chunk
+    let title = [Response { start: None, response: 1.0 }; 2];
+    let cut = Candidate { tokens: 9, cut: Some(0), ..candidate(THREE, 1.0, 1, &title) };
+    let withheld = Gated { admission: Admission::Withhold, spans: vec![], tokens: 9 };
+    assert_eq!(gate(&[cut], &rules(Policy::TopK(0))), [withheld]);
 }
 
 #[test]

@@ -1,21 +1,15 @@
 //! `POST /v1/gate`: which chunks an agent's context should take, and which sentences of them.
 
-use axum::{
-    Extension,
-    extract::State,
-    http::header,
-    response::{IntoResponse, Response},
-};
-use serde_json::{Map, Value, json};
+use axum::{Extension, extract::State, response::Response};
 
 use super::{
     ApiError, AppState,
     auth::Caller,
     record::Record,
-    state::now,
+    scoring::{Scoring, named},
     wire::{Body, gate as wire},
 };
-use crate::service::{ServiceError, score::ScoreAnswer};
+use crate::service::ServiceError;
 
 /// Scores chunks for one query and admits some of them, whole or in part. What holds for scoring holds here.
 pub(super) async fn gate(
@@ -24,28 +18,15 @@ pub(super) async fn gate(
     Extension(record): Extension<Record>,
     Body(body): Body,
 ) -> Result<Response, ApiError> {
-    let served = state.served()?;
-    served.check_model(&body)?;
-    record.asks("gate", &served.model.id);
-    let (mut job, gating) = wire::job(&body)?;
-    job.salt = caller.salt(&job.salt);
-    record.scores(&job);
-    drop(body);
-    let permit = state.enter()?;
-    let write = {
-        let served = served.clone();
-        move |answer: ScoreAnswer| {
-            record.scored(&answer);
-            served.metrics.count_scores(&answer);
-            let mut response = Map::new();
-            response.insert("id".into(), format!("gate-{}", uuid::Uuid::new_v4().simple()).into());
-            response.insert("created".into(), json!(now()));
-            response.extend(gating.answer(&served.model, &answer));
-            Value::Object(response).to_string()
-        }
-    };
-    let text = served.model.score_as(job, permit, write).await.map_err(of_chunks)?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+    let scoring = Scoring { state, caller, record, operation: "gate" };
+    scoring
+        .answer(
+            body,
+            wire::job,
+            |served, answer, gating, id| named(id, gating.answer(&served.model, &answer)),
+            of_chunks,
+        )
+        .await
 }
 
 /// Tokens are always explained here: too many of them are too many chunks.

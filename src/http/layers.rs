@@ -7,7 +7,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use tower_http::cors::{AllowOrigin, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use super::{ApiError, AppState, page, record::REQUEST_ID};
 
@@ -19,8 +19,8 @@ pub(super) fn cors(origins: &[HeaderValue]) -> Option<CorsLayer> {
         some if some.iter().any(|origin| origin == "*") => AllowOrigin::any(),
         some => AllowOrigin::list(some.iter().cloned()),
     };
-    let headers = [header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID];
-    let cors = CorsLayer::new().allow_origin(allowed).allow_headers(headers);
+    // a page that may ask may ask with any header: clients send their own
+    let cors = CorsLayer::new().allow_origin(allowed).allow_headers(AllowHeaders::mirror_request());
     Some(cors.allow_methods([Method::GET, Method::POST]).expose_headers([REQUEST_ID, header::RETRY_AFTER]))
 }
 

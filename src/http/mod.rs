@@ -19,6 +19,7 @@ mod page;
 mod record;
 mod rerank;
 mod score;
+mod scoring;
 mod sse;
 mod state;
 mod tokenize;

@@ -4,21 +4,22 @@
 use axum::{
     Extension,
     extract::State,
-    http::{StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
-    ApiError, AppState,
+    AppState,
     auth::Caller,
     record::Record,
+    scoring::Scoring,
     wire::{
         Body,
         rerank::{self as wire, Dialect},
     },
 };
-use crate::service::{ServiceError, score::ScoreAnswer};
+use crate::service::ServiceError;
 
 /// Answers in the dialect of the body, errors too once it is known.
 pub(super) async fn rerank(
@@ -35,37 +36,19 @@ pub(super) async fn rerank(
         let error = json!({"error": "texts cannot be empty", "error_type": "Empty"});
         return (StatusCode::BAD_REQUEST, axum::Json(error)).into_response();
     }
-    match scored(&state, caller, record, &body, dialect).await {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+    let scoring = Scoring { state, caller, record, operation: "rerank" };
+    let answered = scoring
+        .answer(
+            body,
+            |body| wire::job(body, dialect),
+            |served, answer, asked, id| wire::answer(&answer, asked, &served.model.id, id),
+            |error| named_as_sent(error, dialect),
+        )
+        .await;
+    match answered {
         Err(error) if dialect == Dialect::Tei => error.into_tei(),
-        Err(error) => error.into_response(),
+        answered => answered.into_response(),
     }
-}
-
-async fn scored(
-    state: &AppState,
-    caller: Caller,
-    record: Record,
-    body: &Value,
-    dialect: Dialect,
-) -> Result<String, ApiError> {
-    let served = state.served()?;
-    served.check_model(body)?;
-    record.asks("rerank", &served.model.id);
-    let (mut job, asked) = wire::job(body, dialect)?;
-    job.salt = caller.salt(&job.salt);
-    record.scores(&job);
-    let permit = state.enter()?;
-    let write = {
-        let served = served.clone();
-        move |answer: ScoreAnswer| {
-            served.metrics.count_scores(&answer);
-            record.scored(&answer);
-            let id = format!("rerank-{}", uuid::Uuid::new_v4().simple());
-            wire::answer(&answer, &asked, &served.model.id, &id).to_string()
-        }
-    };
-    served.model.score_as(job, permit, write).await.map_err(|e| named_as_sent(e, dialect).into())
 }
 
 /// What is a chunk within is a document or a text to the caller.

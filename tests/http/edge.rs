@@ -74,7 +74,7 @@ async fn pages_of_other_origins_get_nothing_unless_named() {
         let request = Request::builder().method(Method::OPTIONS).uri(SCORE).header("origin", origin);
         let request = request.header("access-control-request-method", "POST");
         request
-            .header("access-control-request-headers", "authorization,content-type")
+            .header("access-control-request-headers", "authorization,content-type,x-request-timeout")
             .body(Body::empty())
             .unwrap()
     };
@@ -88,6 +88,8 @@ async fn pages_of_other_origins_get_nothing_unless_named() {
     let answer = send(&open, asks("https://a.example")).await;
     assert_eq!(answer.status.as_u16(), 200, "the browser asks without a key");
     assert_eq!(allowed(&answer).unwrap(), "https://a.example");
+    let headers = answer.headers["access-control-allow-headers"].to_str().unwrap();
+    assert!(headers.contains("x-request-timeout"), "{headers}");
     assert_eq!(allowed(&send(&open, asks("https://b.example")).await), None);
     // errors can be read by the page too
     let refused = sent(&open, SCORE, &[("origin", "https://a.example")], &json!({})).await;

@@ -116,6 +116,24 @@ async fn rules_admit_by_rank_score_and_budget() {
     assert_eq!(none["results"], json!([]));
 }
 
+/// What lies beyond `max_tokens_per_chunk` was not read, and is neither shown nor left out of the bill.
+#[tokio::test]
+async fn a_cut_chunk_is_shown_as_far_as_it_was_read() {
+    let app = app();
+    let long = format!("Rivers are long. {}", "and they run on to the sea ".repeat(12));
+    for budget in [40, 60, 1000] {
+        let more =
+            json!({"chunks": [long], "max_tokens_per_chunk": 30, "budget_tokens": budget, "share": 1.0});
+        let answer = post(&app, GATE, &request(&more)).await.ok();
+        let gated = &answer["results"][0];
+        assert_eq!((&gated["admission"], &gated["flags"]["truncated"]), (&json!("span"), &json!(true)));
+        let text = gated["text"].as_str().unwrap();
+        assert!(long.starts_with(text) && text.len() < long.len() / 2, "{text}");
+        let count = post(&app, "/tokenize", &json!({"prompt": text, "add_special_tokens": false})).await.ok();
+        assert!(count["count"].as_u64() <= gated["tokens_shown"].as_u64(), "{gated}");
+    }
+}
+
 #[tokio::test]
 async fn wrong_fields_are_named() {
     let app = app();

@@ -41,7 +41,7 @@ pub(in crate::http) struct Fields {
     #[schemars(range(min = 0))]
     full: Option<i64>,
     /// The share of a chunk's response that its spans hold.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1.0))]
     share: Option<f64>,
 }
 
@@ -109,6 +109,7 @@ impl Gating {
                 score: scored.score.value,
                 rank: scored.rank,
                 tokens: scored.tokens,
+                cut: scored.truncated.then(|| reach(scored)),
                 responses,
             })
             .collect();
@@ -150,6 +151,11 @@ impl Gating {
         }
         result
     }
+}
+
+/// Characters of the text up to the end of the last token that was scored.
+fn reach(chunk: &ScoredChunk) -> usize {
+    chunk.explained.iter().flatten().filter_map(|token| token.span).map(|span| span.end).max().unwrap_or(0)
 }
 
 fn responses(chunk: &ScoredChunk) -> Vec<Response> {
