@@ -29,6 +29,8 @@ mod prompts;
 mod real;
 #[path = "http/rerank.rs"]
 mod rerank;
+#[path = "http/schemas.rs"]
+mod schemas;
 #[path = "http/score.rs"]
 mod score;
 #[path = "http/slow.rs"]

@@ -295,20 +295,23 @@ impl Jobs {
     /// After a last item: chooses a token, or completes a tail and perhaps the request. `None` for other items.
     ///
     /// # Errors
-    /// A sentence when the result is unusable; the caller fails the sequence.
+    /// When the result is unusable; the caller fails the sequence.
     pub(super) fn finish_item(
         &mut self,
         item: &StepItem,
         logits: Option<Vec<f32>>,
         cached_tokens: usize,
-    ) -> Result<Option<Next>, String> {
+    ) -> Result<Option<Next>, EngineError> {
         if !item.last {
             return Ok(None);
         }
         match self.work.get_mut(&item.seq).expect("an item's sequence is in flight: this is a bug") {
             Work::Generate(generation) => {
-                let logits = logits.ok_or("the model gave no logits")?;
-                let next = generation.advance(logits, cached_tokens).map_err(|e| e.to_string())?;
+                let logits = logits.ok_or_else(|| failed("the model gave no logits"))?;
+                let next = generation.advance(logits, cached_tokens).map_err(|error| match error {
+                    NoToken::Mask { reason } => EngineError::Mask { reason },
+                    other => failed(&other),
+                })?;
                 if next == Next::Finish {
                     self.work.remove(&item.seq);
                 }
@@ -322,7 +325,7 @@ impl Jobs {
                 }
                 job.unfinished -= 1;
                 if job.unfinished == 0 {
-                    let output = job.output()?;
+                    let output = job.output().map_err(|e| failed(&e))?;
                     if let Some(reply) = job.reply.take() {
                         let _ = reply.send(Ok(output));
                     }
@@ -354,4 +357,8 @@ impl Jobs {
             }
         }
     }
+}
+
+fn failed(reason: &(impl ToString + ?Sized)) -> EngineError {
+    EngineError::Failed { reason: reason.to_string() }
 }

@@ -208,6 +208,12 @@ pub enum EngineError {
         /// What it said.
         reason: String,
     },
+    /// What the answer must look like is too much for its mask.
+    #[error("what may come next could not be told: {reason}")]
+    Mask {
+        /// The mask's words.
+        reason: String,
+    },
     /// The engine has shut down.
     #[error("the engine has stopped")]
     Stopped,

@@ -206,21 +206,30 @@ impl Engine {
         let mut failed = Vec::new();
         for (item, result) in plan.items.iter().zip(results) {
             self.count(item);
-            match result.and_then(|result| guarded(|| self.deliver(item, result, now))) {
+            let told = result.and_then(|result| guarded(|| Ok(self.deliver(item, result, now))));
+            match told.unwrap_or_else(|reason| Err(EngineError::Failed { reason })) {
                 Ok(Some(outcome)) => next.push((item.seq, outcome)),
                 Ok(None) => {}
-                Err(reason) => failed.push((item.seq, EngineError::Failed { reason })),
+                Err(error) => failed.push((item.seq, error)),
             }
         }
         for (id, error) in failed {
-            tracing::error!(sequence = id.0, %error, "request failed");
+            // a mask that cannot be made is no fault of the server, and its reason may quote the caller
+            if let EngineError::Failed { .. } = error {
+                tracing::error!(sequence = id.0, %error, "request failed");
+            }
             self.give_up(id, &error);
         }
         self.sched.settle(plan, &next);
     }
 
     /// Hands an item's results to its request; what the scheduler is to do with the sequence.
-    fn deliver(&mut self, item: &StepItem, result: ItemResult, now: Instant) -> Result<Option<Next>, String> {
+    fn deliver(
+        &mut self,
+        item: &StepItem,
+        result: ItemResult,
+        now: Instant,
+    ) -> Result<Option<Next>, EngineError> {
         self.jobs.begin(item, now);
         for (heads, rows) in &result.rows {
             self.jobs.add_rows_read(item, heads, rows);

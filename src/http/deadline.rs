@@ -32,15 +32,23 @@ pub(super) async fn keep(
     Ok(if events { response.map(|body| until(end, limit, body, record)) } else { response })
 }
 
-/// More than this is no limit anybody would wait for.
+/// Less than this many seconds is no time, more is no limit anybody would wait for.
+const LEAST: f64 = 1e-3;
 const MOST: f64 = 1e6;
 
 fn asked(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
-    let Some(sent) = headers.get("x-request-timeout") else { return Ok(None) };
-    let seconds = sent.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
-    match seconds.filter(|seconds| *seconds > 0.0) {
+    let mut sent = headers.get_all("x-request-timeout").iter();
+    let Some(first) = sent.next() else { return Ok(None) };
+    if sent.next().is_some() {
+        return Err(ApiError::invalid("X-Request-Timeout", "is there twice"));
+    }
+    let seconds = first.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+    match seconds.filter(|seconds| *seconds >= LEAST) {
         Some(seconds) => Ok(Some(Duration::from_secs_f64(seconds.min(MOST)))),
-        None => Err(ApiError::invalid("X-Request-Timeout", "must be a number of seconds above 0")),
+        None => {
+            let reason = format!("must be a number of seconds, at least {LEAST}");
+            Err(ApiError::invalid("X-Request-Timeout", &reason))
+        }
     }
 }
 

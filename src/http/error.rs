@@ -107,6 +107,9 @@ impl From<ServiceError> for ApiError {
                 let code = "context_length_exceeded";
                 (StatusCode::BAD_REQUEST, "invalid_request_error", None, Some(code))
             }
+            ServiceError::Engine(EngineError::Mask { .. }) => {
+                (StatusCode::BAD_REQUEST, "invalid_request_error", None, None)
+            }
             ServiceError::Engine(EngineError::Failed { .. }) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "server_error", None, None)
             }
@@ -163,6 +166,7 @@ mod tests {
             (ServiceError::NoHeadSet { sets: field() }, 404),
             (ServiceError::Overloaded { limit: 3 }, 429),
             (EngineError::TooLong { needed: 9, capacity: 5 }.into(), 400),
+            (EngineError::Mask { reason: field() }.into(), 400),
             (EngineError::Failed { reason: field() }.into(), 500),
             (EngineError::Stopped.into(), 503),
         ];

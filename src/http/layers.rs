@@ -11,8 +11,8 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use super::{ApiError, AppState, page, record::REQUEST_ID};
 
-/// Lets pages of these origins ask and read the answer, outside of everything: a browser asks first, without a key. None
-/// for no origins: then a page of another origin gets nothing.
+/// Lets pages of these origins ask and read the answer. Outside of the keys, as a browser asks first, without one; inside of
+/// what counts and tells of requests. None for no origins: then a page of another origin gets nothing.
 pub(super) fn cors(origins: &[HeaderValue]) -> Option<CorsLayer> {
     let allowed = match origins {
         [] => return None,

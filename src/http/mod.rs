@@ -43,6 +43,8 @@ pub use state::{AppState, ServerOptions};
 pub use traces::{Traces, TracesError};
 pub use wire::scored::score_json;
 
+use crate::text::shown;
+
 /// All routes. From outside in, a request passes: its record, the count of answers, the catching of panics, the key, and the
 /// question whether the model is there; also a request for a route that does not exist.
 pub fn router(state: AppState) -> Router {
@@ -77,28 +79,29 @@ fn routes() -> Router<AppState> {
 
 /// The layers around all routes.
 fn around(routes: Router<AppState>, state: AppState) -> Router {
-    let cors = layers::cors(state.cors_origins());
     let routes = routes
         .layer(from_fn_with_state(state.clone(), deadline::keep))
         .layer(from_fn_with_state(state.clone(), layers::ready))
         .layer(from_fn_with_state(state.clone(), auth::check))
-        .layer(CatchPanicLayer::custom(error::of_panic))
-        .layer(from_fn_with_state(state.clone(), layers::count))
-        .layer(from_fn_with_state(state.clone(), record::keep))
-        .with_state(state);
-    match cors {
+        .layer(CatchPanicLayer::custom(error::of_panic));
+    let routes = match layers::cors(state.cors_origins()) {
         Some(cors) => routes.layer(cors),
         None => routes,
-    }
+    };
+    routes
+        .layer(from_fn_with_state(state.clone(), layers::count))
+        .layer(from_fn_with_state(state.clone(), record::keep))
+        .with_state(state)
 }
 
 async fn no_route(request: Request) -> ApiError {
     let message =
-        format!("there is no {}; GET /v1/models and the README name what there is", request.uri().path());
+        format!("there is no {}; /openapi.json and /docs name what there is", shown(request.uri().path()));
     ApiError::new(StatusCode::NOT_FOUND, "not_found_error", message)
 }
 
 async fn wrong_method(request: Request) -> ApiError {
-    let message = format!("{} does not take {}", request.uri().path(), request.method());
+    let message =
+        format!("{} does not take {}", shown(request.uri().path()), shown(request.method().as_str()));
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
 }

@@ -80,4 +80,9 @@ impl ServiceError {
     pub fn invalid(field: impl Into<String>, reason: &(impl ToString + ?Sized)) -> Self {
         Self::Invalid { field: field.into(), reason: reason.to_string() }
     }
+
+    /// `field` says what answers must look like, and that cannot be followed.
+    pub(super) fn unfollowed(field: impl Into<String>, reason: &str) -> Self {
+        Self::invalid(field, &format!("cannot be followed: {reason}"))
+    }
 }

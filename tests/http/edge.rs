@@ -90,6 +90,7 @@ async fn pages_of_other_origins_get_nothing_unless_named() {
     assert_eq!(allowed(&answer).unwrap(), "https://a.example");
     let headers = answer.headers["access-control-allow-headers"].to_str().unwrap();
     assert!(headers.contains("x-request-timeout"), "{headers}");
+    assert!(answer.headers.contains_key("x-request-id"), "it is a request like others");
     assert_eq!(allowed(&send(&open, asks("https://b.example")).await), None);
     // errors can be read by the page too
     let refused = sent(&open, SCORE, &[("origin", "https://a.example")], &json!({})).await;

@@ -182,6 +182,14 @@ impl Answer {
         self.json()
     }
 
+    /// The message of a refusal, whose status and field are checked.
+    pub fn refused(&self, status: u16, param: Option<&str>) -> String {
+        assert_eq!(self.status, status, "{}", self.text);
+        let error = self.json()["error"].take();
+        assert_eq!(error["param"].as_str(), param, "{error}");
+        error["message"].as_str().unwrap().to_owned()
+    }
+
     /// The data of every event; the last must be `[DONE]`.
     pub fn events(&self) -> Vec<Value> {
         assert_eq!(self.status, 200, "{}", self.text);

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-fn hermes() -> Router {
+pub(super) fn hermes() -> Router {
     static APP: OnceLock<Router> = OnceLock::new();
     let tool_parser = ToolParser::Format(ToolFormat::Hermes);
     APP.get_or_init(|| app_loaded(LoadOptions { tool_parser, ..LoadOptions::default() })).clone()
 }
 
-fn tool(name: &str, parameters: &Value) -> Value {
+pub(super) fn tool(name: &str, parameters: &Value) -> Value {
     json!({"type": "function", "function": {"name": name, "description": "d", "parameters": parameters}})
 }
 
@@ -47,7 +47,7 @@ fn asked(seed: u64, more: &Value) -> Value {
 }
 
 /// The calls of a whole choice, checked.
-fn calls(choice: &Value) -> Vec<(String, Value)> {
+pub(super) fn calls(choice: &Value) -> Vec<(String, Value)> {
     let one = |call: &Value| {
         assert_eq!(call["type"], "function");
         assert!(call["id"].as_str().unwrap().starts_with("call_"), "{call}");
@@ -57,7 +57,7 @@ fn calls(choice: &Value) -> Vec<(String, Value)> {
     choice["message"]["tool_calls"].as_array().into_iter().flatten().map(one).collect()
 }
 
-fn valid(schema: &Value, value: &Value) -> bool {
+pub(super) fn valid(schema: &Value, value: &Value) -> bool {
     jsonschema::validator_for(schema).unwrap().is_valid(value)
 }
 

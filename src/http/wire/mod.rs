@@ -20,6 +20,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, error::Category};
 
 use super::{ApiError, AppState};
+use crate::text::shown_sentence;
 
 /// Fields that a request has and a type does not know.
 pub(super) type Rest = HashMap<String, IgnoredAny>;
@@ -89,9 +90,31 @@ fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
 pub(super) fn typed<'a, T: Deserialize<'a>>(body: &'a Value) -> Result<T, ApiError> {
     serde_path_to_error::deserialize(body).map_err(|e| {
         let path = e.path().to_string();
-        let reason = e.into_inner();
-        if path == "." { ApiError::bad_request(reason.to_string()) } else { ApiError::invalid(path, &reason) }
+        let reason = in_json(&e.into_inner().to_string());
+        if path == "." { ApiError::bad_request(reason) } else { ApiError::invalid(path, &reason) }
     })
+}
+
+/// What types are called here, and in JSON.
+const TYPES: [(&str, &str); 11] = [
+    ("expected a nonzero usize", "expected an integer above 0"),
+    ("expected usize", "expected an integer of at least 0"),
+    ("expected u64", "expected an integer of at least 0"),
+    ("expected u32", "expected an integer from 0 to 4294967295"),
+    ("expected i64", "expected an integer"),
+    ("expected i32", "expected an integer of at most 32 bits"),
+    ("expected f64", "expected a number"),
+    ("expected f32", "expected a number"),
+    ("expected a sequence", "expected a list"),
+    ("expected a map", "expected an object"),
+    ("expected a borrowed string", "expected a string"),
+];
+
+/// A reason that names types by their names in JSON; what it quotes is cut.
+fn in_json(reason: &str) -> String {
+    let named = TYPES.iter().fold(reason.to_owned(), |text, (rust, json)| text.replace(rust, json));
+    let begin = named.find("expected struct ");
+    shown_sentence(&begin.map_or_else(|| named.clone(), |at| format!("{}expected an object", &named[..at])))
 }
 
 /// Token ids in a JSON list.
@@ -132,6 +155,10 @@ mod tests {
         assert_eq!(message(r#"{"n": 3.5}"#)["param"], "n");
         assert_eq!(message(r#"{"list": [{"x": 1}, {"x": "a"}], "y": 1}"#)["param"], "list[1].x");
         assert!(message(r#"{"list": [{}]}"#)["message"].as_str().unwrap().contains("missing field `x`"));
+        let text = |json| message(json)["message"].as_str().unwrap().to_owned();
+        assert!(text(r#"{"n": "3"}"#).ends_with("expected an integer"), "{}", text(r#"{"n": "3"}"#));
+        assert!(text(r#"{"list": [7]}"#).ends_with("expected an object"), "{}", text(r#"{"list": [7]}"#));
+        assert!(text(&format!(r#"{{"n": "{}"}}"#, "x".repeat(9000))).len() < 700);
         let probe: Probe = typed(&parse(br#"{"n": null, "other": [1]}"#).unwrap()).unwrap();
         assert_eq!(probe.rest.keys().collect::<Vec<_>>(), ["other"]);
     }

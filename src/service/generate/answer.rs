@@ -1,8 +1,12 @@
 //! What is looked for in an answer, and what it must look like: from the caller's wishes to a reader and to masks.
 
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
 use super::{
     ChatJob, ChatPrompt, GenerateOptions, Reader, ResponseFormat, ToolChoice, ToolFormat, ToolParser,
-    grammar::{Grammar, tame},
+    grammar::{self, Grammar},
     think,
     tools::{self, Offered},
 };
@@ -45,7 +49,24 @@ struct Wanted {
     format: ToolFormat,
 }
 
-type Masks = Vec<Box<dyn TokenMask>>;
+/// Fields of a request that say what an answer must look like.
+const FORMAT: &str = "response_format";
+const TOOLS: &str = "tools";
+
+/// What holds answers to a form: a mask for each choice, prompt by prompt, or none.
+#[derive(Debug, Default)]
+pub(super) struct Masks {
+    each: VecDeque<Box<dyn TokenMask>>,
+    /// The field of the request that says the form; empty without one.
+    pub(super) field: &'static str,
+}
+
+impl Masks {
+    /// Those of the next `n` choices.
+    pub(super) fn take(&mut self, n: usize) -> Vec<Box<dyn TokenMask>> {
+        self.each.drain(..n.min(self.each.len())).collect()
+    }
+}
 
 impl ServedModel {
     /// What reads a chat's answer, and the masks of its choices: one for each or none.
@@ -58,11 +79,10 @@ impl ServedModel {
         let wanted = self.wanted(&job.prompt, &job.answer.tool_choice)?;
         let masks = match &wanted {
             Some(wanted) => self.tool_masks(job, wanted)?,
-            None => self.format_masks(&job.options)?,
+            None => self.format_masks(&job.options, 1)?,
         };
-        if opened && !masks.is_empty() {
-            let field =
-                if job.options.format == ResponseFormat::Text { "tool_choice" } else { "response_format" };
+        if opened && !masks.each.is_empty() {
+            let field = if job.options.format == ResponseFormat::Text { "tool_choice" } else { FORMAT };
             let reason = "cannot be followed by a model whose chat template opens its reasoning; turn that off, as \
                           with \"chat_template_kwargs\": {\"enable_thinking\": false}";
             return Err(ServiceError::invalid(field, reason));
@@ -73,11 +93,15 @@ impl ServedModel {
         Ok((reader, masks))
     }
 
-    /// The masks of choices that must follow the caller's format; none without one.
-    pub(super) fn format_masks(&self, options: &GenerateOptions) -> Result<Masks, ServiceError> {
-        match options.format.schema() {
-            Some(schema) => self.masks(Grammar::Json(schema), options, "response_format"),
-            None => Ok(Masks::new()),
+    /// The masks of the choices of `prompts` prompts that must follow the caller's format; none without one.
+    pub(super) fn format_masks(
+        &self,
+        options: &GenerateOptions,
+        prompts: usize,
+    ) -> Result<Masks, ServiceError> {
+        match format_schema(options)? {
+            Some(schema) => self.masks(Grammar::Json(schema), options, prompts, FORMAT),
+            None => Ok(Masks::default()),
         }
     }
 
@@ -122,30 +146,70 @@ impl ServedModel {
     fn tool_masks(&self, job: &ChatJob, Wanted { offered, format }: &Wanted) -> Result<Masks, ServiceError> {
         let (answer, options) = (&job.answer, &job.options);
         let forced = answer.tool_choice.is_forced();
-        let schema = options.format.schema().filter(|_| !forced);
+        let schema = if forced { None } else { format_schema(options)? };
         if !forced && schema.is_none() {
-            return Ok(Masks::new());
+            return Ok(Masks::default());
         }
         if *format != ToolFormat::Hermes {
             let reason = "is combined with tools in Hermes' format only (--tool-call-parser hermes); set tool_choice to \
                           \"none\"";
-            return Err(ServiceError::invalid("response_format", reason));
+            return Err(ServiceError::invalid(FORMAT, reason));
         }
-        if let Some(schema) = &schema {
-            // on its own first, so that the field that is wrong is named
-            self.masks(Grammar::Json(schema.clone()), options, "response_format")?;
-        }
+        let calls = calls(offered, &answer.tool_choice)?;
         let parallel = answer.parallel_tool_calls && !matches!(answer.tool_choice, ToolChoice::Function(_));
-        let lark = tools::grammar(offered, &answer.tool_choice, parallel, schema.as_ref(), tame);
-        self.masks(Grammar::Lark(lark), options, "tools")
+        let lark = tools::grammar(calls.iter().map(|(_, call)| call), parallel, schema.as_ref());
+        let field = if schema.is_some() { FORMAT } else { TOOLS };
+        self.masks(Grammar::Lark(lark), options, 1, field).map_err(|error| {
+            // each on its own, so that the field that is wrong is named
+            let parts = schema.into_iter().map(|schema| (FORMAT.to_owned(), schema)).chain(calls);
+            let mut wrong = parts.filter_map(|(field, schema)| {
+                let masks = self.grammars.masks(&self.tokenizer, &self.stop_tokens, Grammar::Json(schema), 1);
+                Some(ServiceError::unfollowed(field, &masks.err()?))
+            });
+            wrong.next().unwrap_or(error)
+        })
     }
 
-    fn masks(&self, grammar: Grammar, options: &GenerateOptions, field: &str) -> Result<Masks, ServiceError> {
+    fn masks(
+        &self,
+        grammar: Grammar,
+        options: &GenerateOptions,
+        prompts: usize,
+        field: &'static str,
+    ) -> Result<Masks, ServiceError> {
         if options.ignore_eos {
             let reason = "ends its answer by itself; leave ignore_eos out";
             return Err(ServiceError::invalid(field, reason));
         }
-        let masks = self.grammars.masks(&self.tokenizer, &self.stop_tokens, grammar, options.n);
-        masks.map_err(|e| ServiceError::invalid(field, &e))
+        let n = prompts * options.n;
+        let masks = self.grammars.masks(&self.tokenizer, &self.stop_tokens, grammar, n);
+        let each = masks.map_err(|e| ServiceError::unfollowed(field, &e))?.into();
+        Ok(Masks { each, field })
     }
+}
+
+/// What answers must look like, fit to be compiled; none for any text.
+fn format_schema(options: &GenerateOptions) -> Result<Option<Value>, ServiceError> {
+    let Some(mut schema) = options.format.schema() else { return Ok(None) };
+    grammar::fit(&mut schema).map_err(|e| ServiceError::unfollowed(FORMAT, &e))?;
+    Ok(Some(schema))
+}
+
+/// For each tool that may be called: the field of its parameters, and the schema of a call, fit to be compiled.
+fn calls(offered: &Offered, choice: &ToolChoice) -> Result<Vec<(String, Value)>, ServiceError> {
+    let (mut calls, mut parts) = (Vec::new(), 0);
+    for (i, (name, parameters)) in offered.iter().enumerate() {
+        if matches!(choice, ToolChoice::Function(only) if only != name) {
+            continue;
+        }
+        let field = format!("{TOOLS}[{i}].function.parameters");
+        let mut call = tools::call_schema(name, parameters);
+        match grammar::fit(&mut call) {
+            Ok(n) => parts += n,
+            Err(e) => return Err(ServiceError::unfollowed(field, &e)),
+        }
+        calls.push((field, call));
+    }
+    grammar::few_enough(parts).map_err(|e| ServiceError::unfollowed(TOOLS, &e))?;
+    Ok(calls)
 }

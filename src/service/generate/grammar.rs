@@ -1,7 +1,10 @@
 //! Answers that must follow a JSON schema: for the engine a mask of tokens, made of the schema and the vocabulary.
 //!
-//! Owns everything that names `llguidance`. The mask after a token is computed on rayon's threads while the engine's next
+//! Owns everything that names `llguidance`; what it is spared is in `schema.rs`, and its words in `reason.rs`. The mask after a token is computed on rayon's threads while the engine's next
 //! forward pass runs. Tests: here, and `tests/http/tools.rs` with a real model.
+
+mod reason;
+mod schema;
 
 use std::{
     fmt,
@@ -15,6 +18,9 @@ use llguidance::{
 };
 use serde_json::{Value, json};
 
+use reason::plain;
+pub(super) use schema::{few_enough, move_references};
+
 use crate::{engine::TokenMask, ids::TokenId, text::Tokenizer};
 
 /// White space between the parts of JSON: as much as any layout needs, and not so much that a model loses itself in it.
@@ -22,6 +28,12 @@ const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
 
 /// Most states of one answer's lexer, one or two kB each; real schemas have some hundreds.
 const LEXER_STATES: usize = 50_000;
+
+/// Most symbols of a compiled schema.
+const GRAMMAR_SIZE: usize = 100_000;
+
+/// Most rules that may go on at one place of an answer: four for each property that may come next.
+const ROW_ITEMS: usize = 5 * schema::MOST_PARTS;
 
 /// What an answer must look like.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,22 +48,25 @@ pub enum ResponseFormat {
 }
 
 impl ResponseFormat {
-    /// The schema, with what is said of white space; none for any text.
+    /// The schema, not yet made fit; none for any text.
     pub(super) fn schema(&self) -> Option<Value> {
-        let mut schema = match self {
+        Some(match self {
             Self::Text => return None,
             Self::Object => json!({"type": "object"}),
             Self::Schema(Value::Object(schema)) => Value::Object(schema.clone()),
             Self::Schema(other) => json!({"allOf": [other]}),
-        };
-        tame(&mut schema);
-        Some(schema)
+        })
     }
 }
 
-/// Bounds the white space between a schema's parts.
-pub(super) fn tame(schema: &mut Value) {
+/// Makes an object that is a schema fit to be compiled: bounds the white space between its parts. How many parts it has.
+///
+/// # Errors
+/// A sentence when it is too much.
+pub(super) fn fit(schema: &mut Value) -> Result<usize, String> {
+    let parts = schema::check(schema)?;
     schema["x-guidance"] = json!({"whitespace_pattern": SPACE});
+    Ok(parts)
 }
 
 /// What a model's vocabulary allows to be masked; made when the first request needs it.
@@ -61,9 +76,9 @@ pub(in crate::service) struct Grammars(Arc<OnceLock<Result<ParserFactory, String
 /// What is to be followed.
 #[derive(Clone, Debug)]
 pub(super) enum Grammar {
-    /// A JSON schema.
+    /// A JSON schema that is [`fit`].
     Json(Value),
-    /// A grammar in Lark's notation.
+    /// A grammar in Lark's notation; the schemas in it are [`fit`].
     Lark(String),
 }
 
@@ -72,7 +87,7 @@ impl Grammars {
     /// for the first request.
     ///
     /// # Errors
-    /// The library's words when it does not take the grammar.
+    /// A sentence when the grammar is not taken.
     pub(super) fn masks(
         &self,
         tokenizer: &Tokenizer,
@@ -87,7 +102,7 @@ impl Grammars {
         };
         let first = Matcher::new(factory.create_parser(grammar));
         if let Some(error) = first.get_error() {
-            return Err(error);
+            return Err(plain(&error));
         }
         let (first, mask) = advance(first, None)?;
         let one = |_| -> Box<dyn TokenMask> {
@@ -122,15 +137,17 @@ fn factory(tokenizer: &Tokenizer, ends: &[TokenId]) -> Result<ParserFactory, Str
     let limits = factory.limits_mut();
     limits.verbose_errors = false;
     limits.max_lexer_states = LEXER_STATES;
+    limits.max_grammar_size = GRAMMAR_SIZE;
+    limits.max_items_in_row = ROW_ITEMS;
     Ok(factory)
 }
 
 /// Takes in a token, where there is one, and finds out what may come next. A finished grammar lets only its end through.
 fn advance(mut matcher: Matcher, token: Option<TokenId>) -> Result<(Matcher, SimpleVob), String> {
     if let Some(token) = token {
-        matcher.consume_token(token).map_err(|e| e.to_string())?;
+        matcher.consume_token(token).map_err(|e| plain(&e.to_string()))?;
     }
-    let mask = matcher.compute_mask_or_eos().map_err(|e| e.to_string())?;
+    let mask = matcher.compute_mask_or_eos().map_err(|e| plain(&e.to_string()))?;
     Ok((matcher, mask))
 }
 
@@ -187,7 +204,9 @@ mod tests {
 
     /// Follows `text` byte by byte; how many bytes the mask lets through, and what it lets through then.
     fn follow(schema: Value, text: &str) -> (usize, Vec<TokenId>) {
-        let grammar = Grammar::Json(ResponseFormat::Schema(schema).schema().unwrap());
+        let mut schema = ResponseFormat::Schema(schema).schema().unwrap();
+        fit(&mut schema).unwrap();
+        let grammar = Grammar::Json(schema);
         let mut masks = Grammars::default().masks(&tokenizer(), &[256], grammar, 2).unwrap();
         let (mask, mut at) = (&mut masks[1], 0);
         loop {
@@ -219,17 +238,27 @@ mod tests {
     }
 
     #[test]
-    fn what_the_library_does_not_take_is_refused_in_its_words() {
+    fn what_cannot_be_followed_is_refused_in_plain_words() {
         let masks = |schema| Grammars::default().masks(&tokenizer(), &[256], Grammar::Json(schema), 1);
-        for schema in [
-            json!({"type": "strange"}),
-            json!({"$ref": "#/nowhere"}),
-            json!({"type": "string", "pattern": "("}),
+        for (schema, words) in [
+            (json!({"type": "strange"}), "Invalid type: strange"),
+            (json!({"$ref": "#/nowhere"}), "'nowhere' not found"),
+            (json!({"$ref": "#"}), "nothing can follow"),
+            (json!({"type": "string", "pattern": "("}), "unclosed group"),
         ] {
             let error = masks(schema.clone()).err().unwrap_or_else(|| panic!("{schema} is taken"));
-            assert!(!error.is_empty());
+            assert!(error.contains(words), "{schema}: {error}");
+            assert!(!error.contains('\n') && !error.contains("Bias"), "{error}");
         }
         let no_end = Grammars::default().masks(&tokenizer(), &[], Grammar::Json(json!({})), 1);
         assert!(no_end.unwrap_err().contains("ends an answer"));
+    }
+
+    #[test]
+    fn as_many_properties_as_are_taken_can_be_followed() {
+        let named: serde_json::Map<String, Value> =
+            (0..schema::MOST_PARTS).map(|i| (format!("p{i}"), json!({"type": "integer"}))).collect();
+        let text = "{\"p7\": 3, \"p1999\": 4}";
+        assert_eq!(follow(json!({"type": "object", "properties": named}), text).0, text.len());
     }
 }

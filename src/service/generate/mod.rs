@@ -22,11 +22,12 @@ use serde_json::{Map, Value};
 
 use super::{Permit, ServedModel, ServiceError};
 use crate::{
-    engine::{EngineError, GenerateRequest, Sampling, TokenMask},
+    engine::{EngineError, GenerateRequest, Sampling},
     ids::TokenId,
     kv::Salt,
 };
 
+use answer::Masks;
 pub use answer::{AnswerOptions, ReasoningParser};
 pub(super) use disguise::control_texts;
 pub(super) use grammar::Grammars;
@@ -162,10 +163,10 @@ impl ServedModel {
         let work = move || {
             let ids = model.chat_tokens(&job.prompt)?;
             let (reader, masks) = model.answer(&job, &ids)?;
-            Ok((vec![Prompt { ids, masks }], reader, job.options))
+            Ok((vec![ids], masks, reader, job.options))
         };
-        let ((prompts, reader, options), permit) = off_thread(permit, work).await?;
-        self.start("messages", prompts, &options, Generation::new(permit, reader))
+        let ((prompts, masks, reader, options), permit) = off_thread(permit, work).await?;
+        self.start("messages", prompts, masks, &options, Generation::new(permit, reader))
     }
 
     /// Continues one or more texts. Dropping the result cancels it.
@@ -190,40 +191,42 @@ impl ServedModel {
                 let field = if prompts.len() == 1 { "prompt".into() } else { format!("prompt[{i}]") };
                 model.prompt_tokens(prompt, &field)
             });
-            let prompt = |ids: Result<_, _>| Ok(Prompt { ids: ids?, masks: model.format_masks(&options)? });
-            let ids: Vec<Prompt> = ids.map(prompt).collect::<Result<_, ServiceError>>()?;
+            let ids: Vec<Vec<TokenId>> = ids.collect::<Result<_, ServiceError>>()?;
+            let masks = model.format_masks(&options, ids.len())?;
             let text = |prompt: &TextPrompt| match prompt {
                 TextPrompt::Text(text) => text.clone(),
                 TextPrompt::Tokens(ids) => model.tokenizer.decode(ids, skip_special),
             };
             let echoes = if echo { prompts.iter().map(text).collect() } else { Vec::new() };
-            Ok((ids, echoes, options))
+            Ok((ids, masks, echoes, options))
         };
-        let ((ids, echoes, options), permit) = off_thread(permit, work).await?;
+        let ((ids, masks, echoes, options), permit) = off_thread(permit, work).await?;
         let mut generation = Generation::new(permit, Reader::default());
         for (prompt, text) in echoes.into_iter().enumerate() {
             for choice in 0..options.n {
                 generation.say_first(prompt * options.n + choice, text.clone());
             }
         }
-        self.start("prompt", ids, &options, generation)
+        self.start("prompt", ids, masks, &options, generation)
     }
 
     /// Hands all prompts to the engine.
     fn start(
         &self,
         field: &str,
-        prompts: Vec<Prompt>,
+        prompts: Vec<Vec<TokenId>>,
+        mut masks: Masks,
         options: &GenerateOptions,
         mut generation: Generation,
     ) -> Result<Generation, ServiceError> {
         let lengths: Vec<usize> =
-            prompts.iter().map(|p| self.room(field, p.ids.len(), options)).collect::<Result<_, _>>()?;
+            prompts.iter().map(|ids| self.room(field, ids.len(), options)).collect::<Result<_, _>>()?;
         let mut stop_tokens = options.stop_token_ids.clone();
         if !options.ignore_eos {
             stop_tokens.extend(&self.stop_tokens);
         }
-        for (i, (Prompt { ids: prompt, masks }, max_new)) in prompts.into_iter().zip(lengths).enumerate() {
+        generation.follow(masks.field);
+        for (i, (prompt, max_new)) in prompts.into_iter().zip(lengths).enumerate() {
             let mut sampling = options.sampling.clone();
             sampling.seed = sampling.seed.wrapping_add((i * options.n) as u64);
             let request = GenerateRequest {
@@ -239,7 +242,7 @@ impl ServedModel {
                 &self.tokenizer,
                 options,
                 request.prompt.len(),
-                self.engine.generate_masked(request, masks),
+                self.engine.generate_masked(request, masks.take(options.n)),
             );
         }
         Ok(generation)
@@ -254,12 +257,6 @@ impl ServedModel {
         }
         Ok(new)
     }
-}
-
-/// A prompt's ids, and a mask for each of its choices or none.
-struct Prompt {
-    ids: Vec<TokenId>,
-    masks: Vec<Box<dyn TokenMask>>,
 }
 
 fn check_choices(prompts: usize, n: usize) -> Result<(), ServiceError> {

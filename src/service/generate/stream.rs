@@ -103,6 +103,8 @@ pub struct Generation {
     phases: Option<Phases>,
     /// What reads each choice.
     reader: Reader,
+    /// The field of the request that says what answers must look like; empty where none does.
+    followed: &'static str,
     _permit: Permit,
 }
 
@@ -120,7 +122,12 @@ struct Choice {
 impl Generation {
     pub(super) fn new(permit: Permit, reader: Reader) -> Self {
         let (choices, first, usage) = (Vec::new(), VecDeque::new(), Usage::default());
-        Self { choices, first, next: 0, usage, phases: None, reader, _permit: permit }
+        Self { choices, first, next: 0, usage, phases: None, reader, followed: "", _permit: permit }
+    }
+
+    /// Answers must look as that field of the request says.
+    pub(super) fn follow(&mut self, field: &'static str) {
+        self.followed = field;
     }
 
     /// Gives out `text` before the choice's own.
@@ -169,7 +176,10 @@ impl Generation {
 
     fn fail(&mut self, error: EngineError) -> Poll<Option<Result<GenerateDelta, ServiceError>>> {
         self.choices.iter_mut().for_each(|choice| choice.tokens = None);
-        Poll::Ready(Some(Err(error.into())))
+        Poll::Ready(Some(Err(match error {
+            EngineError::Mask { reason } => ServiceError::unfollowed(self.followed, &reason),
+            other => other.into(),
+        })))
     }
 }
 

@@ -13,7 +13,7 @@ mod tests;
 mod xml;
 
 pub use choice::ToolChoice;
-pub(super) use hermes::grammar;
+pub(super) use hermes::{call_schema, grammar};
 pub(super) use offered::Offered;
 
 /// How a model writes tool calls.

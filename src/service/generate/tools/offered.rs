@@ -53,7 +53,8 @@ impl Offered {
         Ok(Self(Arc::new(list.iter().enumerate().map(one).collect::<Result<_, _>>()?)))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+    /// Names and schemas, in the order of the request.
+    pub(in crate::service::generate) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, parameters)| (name.as_str(), parameters))
     }
 
