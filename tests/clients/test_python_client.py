@@ -51,6 +51,19 @@ def test_many_queries_and_few_tokens(client: Client, native_scores: list[float])
     assert all(r.flags.truncated and r.tokens_scored == 4 < r.tokens for r in cut.results)
 
 
+def test_gate(client: Client, native_scores: list[float]) -> None:
+    gated = client.gate(QUESTION, TEXTS, top_k=2, full=1)
+    assert [r.score for r in gated.results] == native_scores
+    admitted = gated.admitted()
+    assert (len(admitted), min(admitted, key=lambda r: r.rank).index) == (2, BEST)
+    assert gated.results[BEST].admission == "full"
+    assert all(TEXTS[r.index][s.start : s.end] == s.text for r in admitted for s in r.spans)
+    assert gated.tokens_shown == sum(r.tokens_shown for r in gated.results) <= gated.tokens
+    with pytest.raises(QraeError) as refused:
+        client.gate(QUESTION, TEXTS, top_k=1, threshold=0.5)
+    assert (refused.value.status, refused.value.param) == (400, "top_k")
+
+
 def test_no_chunks_and_empty_chunks(client: Client) -> None:
     assert client.score(QUESTION, []).results == ()
     empty, text = client.score(QUESTION, ["", TEXTS[BEST]]).results

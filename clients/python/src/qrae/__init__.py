@@ -6,6 +6,7 @@ their own, which import their framework: `qrae.langchain`, `qrae.llama_index`, a
 
 from qrae._client import AsyncClient, Client
 from qrae._errors import QraeError
+from qrae._gate import Admission, Gated, GatedChunk, GateOptions, KeptSpan
 from qrae._types import (
     Chunk,
     ChunkInput,
@@ -22,14 +23,19 @@ from qrae._types import (
 )
 
 __all__ = [
+    "Admission",
     "AsyncClient",
     "Chunk",
     "ChunkInput",
     "ChunkScore",
     "Client",
     "Flags",
+    "GateOptions",
+    "Gated",
+    "GatedChunk",
     "HeadScore",
     "HeadSet",
+    "KeptSpan",
     "ManyScores",
     "Method",
     "QraeError",

@@ -15,8 +15,9 @@ from typing import Any, Generic, NoReturn, TypedDict, TypeVar
 import httpx
 from typing_extensions import Self, Unpack
 
-from qrae import _errors, _retries, _types
+from qrae import _errors, _gate, _retries, _types
 from qrae._errors import QraeError
+from qrae._gate import Gated, GateOptions
 from qrae._types import ChunkInput, HeadSet, ManyScores, Scores
 
 _Http = TypeVar("_Http", httpx.Client, httpx.AsyncClient)
@@ -66,7 +67,7 @@ class _Base(Generic[_Http]):
         key = api_key if api_key is not None else os.environ.get("QRAE_API_KEY", "").split(",")[0].strip()
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
-    def _body(self, chunks: Sequence[ChunkInput], options: Options) -> dict[str, Any]:
+    def _body(self, chunks: Sequence[ChunkInput], options: Options | GateOptions) -> dict[str, Any]:
         if isinstance(chunks, str):
             raise TypeError("chunks must be a list of chunks, not one string")
         body: dict[str, Any] = {"chunks": [c if isinstance(c, str) else dict(c) for c in chunks], **options}
@@ -150,6 +151,11 @@ class Client(_Base[httpx.Client]):
         body = {"queries": list(queries), **self._body(chunks, options)}
         return _read(self._send("POST", "/v1/qrae/score", body), _types.many_scores)
 
+    def gate(self, query: str, chunks: Sequence[ChunkInput], **options: Unpack[GateOptions]) -> Gated:
+        """Scores chunks for one query and says which to show, and which sentences of them. Raises as `score` does."""
+        body = {"query": query, **self._body(chunks, options)}
+        return _read(self._send("POST", "/v1/gate", body), _gate.gated)
+
     def head_sets(self) -> list[HeadSet]:
         """The head sets that fit the served model. Raises as `score` does."""
         return _read(self._send("GET", "/v1/head_sets"), _sets)
@@ -231,6 +237,11 @@ class AsyncClient(_Base[httpx.AsyncClient]):
         """As `Client.score_many`."""
         body = {"queries": list(queries), **self._body(chunks, options)}
         return _read(await self._send("POST", "/v1/qrae/score", body), _types.many_scores)
+
+    async def gate(self, query: str, chunks: Sequence[ChunkInput], **options: Unpack[GateOptions]) -> Gated:
+        """As `Client.gate`."""
+        body = {"query": query, **self._body(chunks, options)}
+        return _read(await self._send("POST", "/v1/gate", body), _gate.gated)
 
     async def head_sets(self) -> list[HeadSet]:
         """As `Client.head_sets`."""

@@ -198,9 +198,29 @@ def head_sets(body: Mapping[str, Any]) -> list[HeadSet]:
     ]
 
 
+def usage(body: Mapping[str, Any]) -> Usage:
+    """Reads the tokens of a request; raises as `scores` does."""
+    details = body["prompt_tokens_details"]
+    return Usage(
+        prompt_tokens=int(body["prompt_tokens"]),
+        computed_tokens=int(body["computed_tokens"]),
+        cached_tokens=int(details["cached_tokens"]),
+        shared_tokens=int(details["shared_tokens"]),
+    )
+
+
+def flags(body: Mapping[str, Any]) -> Flags:
+    """Reads a chunk's flags; raises as `scores` does."""
+    return Flags(
+        empty=bool(body["empty"]),
+        single_token=bool(body["single_token"]),
+        no_response=bool(body["no_response"]),
+        truncated=bool(body["truncated"]),
+    )
+
+
 def _answer(body: Mapping[str, Any], request_id: str | None) -> dict[str, Any]:
-    usage, timings = body["usage"], body["timings"]
-    details = usage["prompt_tokens_details"]
+    timings = body["timings"]
     return {
         "id": str(body["id"]),
         "created": int(body["created"]),
@@ -210,12 +230,7 @@ def _answer(body: Mapping[str, Any], request_id: str | None) -> dict[str, Any]:
         "heads": tuple(map(str, body["heads"])),
         "method": _method(body["method"]),
         "orders": int(body["orders"]),
-        "usage": Usage(
-            prompt_tokens=int(usage["prompt_tokens"]),
-            computed_tokens=int(usage["computed_tokens"]),
-            cached_tokens=int(details["cached_tokens"]),
-            shared_tokens=int(details["shared_tokens"]),
-        ),
+        "usage": usage(body["usage"]),
         "timings": Timings(
             tokenize_ms=float(timings["tokenize_ms"]),
             queue_ms=float(timings["queue_ms"]),
@@ -235,7 +250,7 @@ def _results(results: list[Mapping[str, Any]]) -> tuple[ChunkScore, ...]:
 
 
 def _result(body: Mapping[str, Any]) -> ChunkScore:
-    flags, explain = body["flags"], body.get("explain")
+    explain = body.get("explain")
     return ChunkScore(
         index=int(body["index"]),
         id=body.get("id"),
@@ -243,12 +258,7 @@ def _result(body: Mapping[str, Any]) -> ChunkScore:
         rank=int(body["rank"]),
         tokens=int(body["tokens"]),
         tokens_scored=int(body["tokens_scored"]),
-        flags=Flags(
-            empty=bool(flags["empty"]),
-            single_token=bool(flags["single_token"]),
-            no_response=bool(flags["no_response"]),
-            truncated=bool(flags["truncated"]),
-        ),
+        flags=flags(body["flags"]),
         heads=tuple(HeadScore(str(h["head"]), float(h["score"]), float(h["mass"])) for h in body["heads"]),
         explain=None if explain is None else tuple(map(_token, explain)),
     )
