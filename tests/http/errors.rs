@@ -367,8 +367,12 @@ async fn malformed_bodies_are_the_callers_fault() {
         let request = Request::post(COMPLETIONS).header("content-type", kind).body(body).unwrap();
         assert_eq!(send(&app, request).await.status, status, "{kind}");
     }
-    let body = Body::from(json!({"prompt": "x", "max_tokens": 1}).to_string());
-    send(&app, Request::post(COMPLETIONS).body(body).unwrap()).await.ok();
+    for (coding, status) in [(None, 200), (Some("identity"), 200), (Some("gzip"), 415)] {
+        let body = Body::from(json!({"prompt": "x", "max_tokens": 1}).to_string());
+        let request = Request::post(COMPLETIONS);
+        let request = coding.into_iter().fold(request, |r, coding| r.header("content-encoding", coding));
+        assert_eq!(send(&app, request.body(body).unwrap()).await.status, status, "{coding:?}");
+    }
 }
 
 #[tokio::test]

@@ -60,6 +60,50 @@ async fn schemas_that_are_too_much_are_refused_with_their_field() {
     }
 }
 
+/// `n` definitions, each of which leads to the next by way of `link`; the last one is a digit.
+fn chain(n: usize, link: impl Fn(Value) -> Value) -> Value {
+    let next = |i: usize| json!({"$ref": format!("#/$defs/d{i}")});
+    let mut defs: Map<String, Value> = (0..n).map(|i| (format!("d{i}"), link(next(i + 1)))).collect();
+    defs.insert(format!("d{n}"), json!({"enum": [1, 2]}));
+    json!({"$ref": "#/$defs/d0", "$defs": defs})
+}
+
+/// However far references lead, the server answers and goes on.
+#[tokio::test]
+async fn long_chains_of_references_are_followed_or_refused() {
+    let app = hermes();
+    let optional = |next| json!({"anyOf": [{"type": "null"}, next]});
+    let object = |next| json!({"type": "object", "properties": {"a": next}, "required": ["a"], "additionalProperties": false});
+    let nested =
+        |next: Value| (0..100).fold(next, |inner, _| json!({"type": "array", "items": inner, "minItems": 1}));
+    type Link<'a> = &'a dyn Fn(Value) -> Value;
+    let links: [Link<'_>; 6] = [
+        &|next| next,
+        &|next| json!({"allOf": [next]}),
+        &optional,
+        &object,
+        &nested,
+        &|next| json!({"items": next}),
+    ];
+    for (at, link) in links.into_iter().enumerate() {
+        for n in [2, 300, 600, 900, 1500, 5000, 50_000] {
+            if n > 5000 && at > 0 {
+                continue; // as large as a body may be
+            }
+            let body = chat("form", &merged(format(&chain(n, link)), &json!({"max_tokens": 2})));
+            let answer = post(&app, CHAT, &body).await;
+            match answer.status.as_u16() {
+                200 => assert!(n < 2000, "{at}, {n}"),
+                _ => {
+                    assert!(n > 2, "{at}, {n}: {}", answer.text);
+                    plain(&answer.refused(400, Some("response_format")));
+                }
+            }
+        }
+    }
+    post(&app, CHAT, &chat("form", &json!({}))).await.ok();
+}
+
 #[tokio::test]
 async fn tools_that_are_too_much_together_are_refused() {
     let app = hermes();

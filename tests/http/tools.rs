@@ -268,7 +268,7 @@ async fn what_cannot_be_forced_is_refused_with_its_field() {
             json!({"tool_choice": {"type": "function", "function": {"name": "g"}}}),
             "tool_choice.function.name",
         ),
-        (&hermes(), json!({"tools": bad}), "tools"),
+        (&hermes(), json!({"tools": bad}), "tools[0].function.parameters"),
         (&hermes(), json!({"ignore_eos": true}), "tools"),
         (&hermes(), json!({"chat_template": "a<think>\n"}), "tool_choice"),
         (

@@ -54,16 +54,21 @@ impl FromRequest<AppState> for Body {
     }
 }
 
-/// Other types are refused: a web page could send them without asking. No type at all is taken for JSON.
+/// Other types are refused: a web page could send them without asking. No type at all is taken for JSON. Bodies that are
+/// compressed are refused, too.
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let unsupported =
+        |message| Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message));
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+        return unsupported("the body must not be compressed; send it without the header Content-Encoding");
+    }
     let Some(sent) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let name =
         sent.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if name == "application/json" || name.starts_with("application/") && name.ends_with("+json") {
         return Ok(());
     }
-    let message = "the body must be JSON; send it with the header Content-Type: application/json";
-    Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message))
+    unsupported("the body must be JSON; send it with the header Content-Type: application/json")
 }
 
 fn stalled(patience: Duration) -> ApiError {

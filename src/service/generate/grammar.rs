@@ -1,7 +1,8 @@
 //! Answers that must follow a JSON schema: for the engine a mask of tokens, made of the schema and the vocabulary.
 //!
-//! Owns everything that names `llguidance`; what it is spared is in `schema.rs`, and its words in `reason.rs`. The mask after a token is computed on rayon's threads while the engine's next
-//! forward pass runs. Tests: here, and `tests/http/tools.rs` with a real model.
+//! Owns everything that names `llguidance`; what it is spared is in `schema.rs`, and its words in `reason.rs`. The mask
+//! after a token is computed on rayon's threads while the engine's next forward pass runs. Tests: here, and
+//! `tests/http/tools.rs` with a real model.
 
 mod reason;
 mod schema;
@@ -34,6 +35,10 @@ const GRAMMAR_SIZE: usize = 100_000;
 
 /// Most rules that may go on at one place of an answer: four for each property that may come next.
 const ROW_ITEMS: usize = 5 * schema::MOST_PARTS;
+
+/// Stack on which a schema is compiled, in bytes: the library's calls nest as deeply as parts of it lead to parts, and
+/// twice [`schema::MOST_PARTS`] calls must fit.
+const STACK: usize = 128 << 20;
 
 /// What an answer must look like.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,11 +105,15 @@ impl Grammars {
             Grammar::Json(schema) => TopLevelGrammar::from_json_schema(schema),
             Grammar::Lark(lark) => TopLevelGrammar::from_lark(lark),
         };
-        let first = Matcher::new(factory.create_parser(grammar));
-        if let Some(error) = first.get_error() {
-            return Err(plain(&error));
-        }
-        let (first, mask) = advance(first, None)?;
+        let compile = || {
+            let first = Matcher::new(factory.create_parser(grammar));
+            first.get_error().map_or_else(|| advance(first, None), |error| Err(plain(&error)))
+        };
+        let (first, mask) = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK);
+            let thread = thread.spawn_scoped(scope, compile).map_err(|e| format!("no thread for it: {e}"))?;
+            thread.join().unwrap_or_else(|_| Err("its compilation broke off".into()))
+        })?;
         let one = |_| -> Box<dyn TokenMask> {
             Box::new(GrammarMask(State::Ready(Box::new(first.deep_clone()), mask.clone())))
         };

@@ -10,11 +10,9 @@ use crate::text::shown;
 const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
 /// Keywords that hold schemas by name.
 const BY_NAME: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// Keywords that hold a list of schemas.
-const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
 
-/// Most properties and branches of one schema: compiling takes time with their square, and every token looks through
-/// those that may come next.
+/// Most [`parts`] of one schema: compiling takes time with their square, every token looks through those that may come
+/// next, and the compiler's calls nest as deeply as parts lead to parts.
 pub(super) const MOST_PARTS: usize = 2_000;
 
 /// Largest least common multiple of a schema's `multipleOf`s, in units of their last decimal: a state each.
@@ -52,13 +50,18 @@ pub(in crate::service::generate) fn move_references(schema: &mut Value, root: &s
     });
 }
 
-/// Properties and branches in all.
+/// Schemas inside it at any depth (properties, branches, items, …) and references: no path from part to part is longer.
 fn parts(schema: &mut Value) -> usize {
     let mut parts = 0;
     each(schema, &mut |schema| {
-        let named = BY_NAME.iter().filter_map(|key| schema.get(*key)?.as_object()).map(Map::len);
-        let listed = LISTS.iter().filter_map(|key| schema.get(*key)?.as_array()).map(Vec::len);
-        parts += named.chain(listed).sum::<usize>();
+        let held = |(key, value): (&String, &Value)| match value {
+            _ if DATA.contains(&key.as_str()) => 0,
+            Value::Object(named) if BY_NAME.contains(&key.as_str()) => named.len(),
+            Value::Object(_) => 1,
+            Value::Array(list) => list.iter().filter(|item| item.is_object() || item.is_boolean()).count(),
+            _ => usize::from(key == "$ref"),
+        };
+        parts += schema.iter().map(held).sum::<usize>();
     });
     parts
 }
@@ -126,7 +129,8 @@ pub(in crate::service::generate) fn few_enough(parts: usize) -> Result<(), Strin
         return Ok(());
     }
     Err(format!(
-        "{parts} properties and branches (of anyOf and the like) are too many; at most {MOST_PARTS} are followed"
+        "{parts} parts (properties, branches of anyOf and the like, references) are too many; at most {MOST_PARTS} are \
+         followed"
     ))
 }
 
@@ -220,9 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_properties_and_branches_at_any_depth() {
-        let mut schema = json!({"properties": {"a": {"anyOf": [{}, {"properties": {"b": {}}}]}, "const": {"oneOf": [{}]}}});
+    fn parts_are_schemas_and_references_at_any_depth() {
+        let mut schema = json!({"properties": {"a": {"anyOf": [true, {"properties": {"b": {}}}]}, "const": {"oneOf": [{}]}}});
         assert_eq!(parts(&mut schema), 6);
+        let mut schema =
+            json!({"items": {"items": {"$ref": "#"}}, "required": ["a"], "type": ["null"], "enum": [{}, {}]});
+        assert_eq!(parts(&mut schema), 3);
         let many: Vec<Value> = (0..=MOST_PARTS).map(|i| json!({"const": i})).collect();
         assert!(check(&mut json!({"anyOf": many})).unwrap_err().contains("2001"));
         assert!(check(&mut json!({"enum": many})).is_ok(), "an enum is one part");
