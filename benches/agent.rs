@@ -116,18 +116,15 @@ impl Bench {
         answer.queries[0].chunks.iter().map(|chunk| chunk.score.value).collect()
     }
 
-    /// What of `found` is shown under the context's mode, in order.
+    /// What is shown after the update, in order.
     async fn admitted(
         &self,
         context: &mut Context,
-        id: String,
-        search: &str,
-        found: &[Arc<Chunk>],
+        update: Update,
         salt: &Salt,
         tally: &mut Tally,
     ) -> Vec<Arc<Chunk>> {
-        let group = Group { search: Some(search.to_owned()), results: found.to_vec() };
-        let mut step = context.begin(Update { id, query: None, groups: vec![group] }).unwrap();
+        let mut step = context.begin(update).unwrap();
         loop {
             match step {
                 Step::Score(batch) => {
@@ -185,7 +182,9 @@ impl Bench {
             let admitted = match &mut context {
                 None => found.clone(),
                 Some(context) => {
-                    self.admitted(context, i.to_string(), search, found, &salt, &mut tally).await
+                    let group = Group { search: Some(search.clone()), results: found.clone() };
+                    let update = Update { id: i.to_string(), query: None, groups: vec![group] };
+                    self.admitted(context, update, &salt, &mut tally).await
                 }
             };
             text += &format!("\nSearch {}: {search}\n", i + 1);
