@@ -8,6 +8,7 @@ pub mod http;
 pub mod hub;
 pub mod plot;
 pub mod service;
+pub mod store;
 pub mod study;
 
 pub mod engine;
@@ -22,5 +23,6 @@ pub mod kv;
 pub mod prompt;
 pub mod sched;
 pub mod score;
+pub mod transcript;
 
 pub mod ids;

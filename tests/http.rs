@@ -5,6 +5,8 @@
 mod cancel;
 #[path = "common/collector.rs"]
 mod collector;
+#[path = "http/contexts.rs"]
+mod contexts;
 #[path = "http/edge.rs"]
 mod edge;
 #[path = "http/errors.rs"]
@@ -15,6 +17,8 @@ mod gate;
 mod generate;
 #[path = "http/log.rs"]
 mod log;
+#[path = "http/managed.rs"]
+mod managed;
 #[path = "http/must_not.rs"]
 mod must_not;
 #[path = "http/openapi.rs"]

@@ -21,6 +21,8 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     ("gate", &["ids"], PURE),
     // its chunks are those of the prompt
     ("context", &["ids", "prompt"], PURE),
+    // what it finds are a context's updates
+    ("transcript", &["context", "prompt"], PURE),
     // draws are seeded by the caller, so they are plain arithmetic here
     ("eval", &["ids", "prompt", "score"], PURE_BUT_SEEDED),
     ("ops", &["ids"], &["tokio", "axum", "tokenizers", "hf_hub"]),
@@ -34,10 +36,27 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
         &["ids", "kv", "model", "ops", "sched", "score"],
         &["axum", "tokenizers", "hf_hub", "std::fs"],
     ),
+    // the logs it stores are the contexts'
+    ("store", &["context"], &["candle", "axum", "tokenizers", "hf_hub"]),
     (
         "service",
-        &["engine", "eval", "hub", "ids", "kv", "model", "ops", "prompt", "sched", "score", "text"],
-        &["Tensor", "axum", "hf_hub"],
+        &[
+            "context",
+            "engine",
+            "eval",
+            "hub",
+            "ids",
+            "kv",
+            "model",
+            "ops",
+            "prompt",
+            "sched",
+            "score",
+            "store",
+            "text",
+            "transcript",
+        ],
+        &["Tensor", "axum", "hf_hub", "sqlx"],
     ),
     (
         "study",
@@ -48,14 +67,26 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     (
         "cli",
         &[
-            "engine", "eval", "http", "hub", "ids", "kv", "model", "plot", "prompt", "score", "service",
-            "study", "text",
+            "context", "engine", "eval", "http", "hub", "ids", "kv", "model", "plot", "prompt", "score",
+            "service", "store", "study", "text",
         ],
         &["candle", "axum", "tokenizers::", "hf_hub"],
     ),
     (
         "http",
-        &["engine", "gate", "ids", "kv", "prompt", "score", "service", "text"],
+        &[
+            "context",
+            "engine",
+            "gate",
+            "ids",
+            "kv",
+            "prompt",
+            "score",
+            "service",
+            "store",
+            "text",
+            "transcript",
+        ],
         &["candle", "tokenizers::", "hf_hub"],
     ),
 ];

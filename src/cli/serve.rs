@@ -15,13 +15,18 @@ use super::{
     args::{AnswerArgs, EngineArgs, LogFormat, ModelArgs},
     load::{self, Ready},
 };
-use crate::http::{self, AppState, HeaderValue, ServerOptions, Traces};
+use crate::{
+    http::{self, AppState, HeaderValue, ServerOptions, Traces},
+    service::contexts::Contexts,
+    store::{Address, Store},
+};
 
 const EXAMPLES: &str = "\
 Examples:
   qrae serve --api-key SECRET
   QRAE_API_KEY=SECRET qrae serve --host 0.0.0.0 --port 80 --log-format json
   qrae serve --otlp-endpoint http://localhost:4318
+  qrae serve --contexts postgres://user:password@db/qrae
   qrae serve --model OWNER/NAME:FILE.gguf --served-model-name agent --max-model-len 16384
 
   curl localhost:8080/v1/models -H 'Authorization: Bearer SECRET'";
@@ -77,6 +82,10 @@ pub(super) struct ServeArgs {
     /// Form of the log on stderr
     #[arg(long, env = "QRAE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
+    /// Where contexts are kept: a SQLite file, a postgres:// URL that several servers may share, or the word memory
+    /// [default: qrae/contexts.sqlite in the user's data folder]
+    #[arg(long, env = "QRAE_CONTEXTS", value_name = "PLACE", hide_env_values = true)]
+    contexts: Option<Address>,
     /// A collector of OpenTelemetry traces, as http://localhost:4318: gets a span of every request, over OTLP/HTTP
     /// [default: none is sent]
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", hide_env_values = true)]
@@ -120,6 +129,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         shutdown_timeout: Some(deadline),
     };
     let state = AppState::traced(&options, traces.as_ref());
+    keep_contexts(&state, args.contexts.clone()).await?;
     let listener = TcpListener::bind((args.host.as_str(), args.port)).await.with_context(|| {
         format!("cannot listen on {}:{}; name another --host or --port", args.host, args.port)
     })?;
@@ -162,6 +172,37 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         finished = finish => finished,
         signal = stop_signal() => signal,
     }
+}
+
+/// Opens the store of contexts. A place that was named must work; where none was, a server can do without.
+async fn keep_contexts(state: &AppState, named: Option<Address>) -> anyhow::Result<()> {
+    let store = match named {
+        Some(address) => {
+            let store = Store::open(&address).await.context("name another place with --contexts")?;
+            tracing::info!("contexts are kept in {address}");
+            store
+        }
+        None => {
+            let own = dirs::data_dir().map(|folder| Address::File(folder.join("qrae/contexts.sqlite")));
+            let Some(address) = own else {
+                tracing::warn!(
+                    "there is no data folder, so no contexts are kept; name a place with --contexts"
+                );
+                return Ok(());
+            };
+            match Store::open(&address).await {
+                Ok(store) => store,
+                Err(e) => {
+                    tracing::warn!("{e}; no contexts are kept: name a place with --contexts");
+                    return Ok(());
+                }
+            }
+        }
+    };
+    let contexts = Contexts::new(store);
+    tokio::spawn(contexts.clone().sweep());
+    state.keep_contexts(contexts);
+    Ok(())
 }
 
 fn load_model(args: &ServeArgs) -> anyhow::Result<Ready> {

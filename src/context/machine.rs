@@ -2,7 +2,10 @@
 
 use std::{mem, sync::Arc};
 
-use super::{Answer, Batch, BeginError, Begun, CommitError, Config, Event, Plan, ReplayError, State, Update};
+use super::{
+    Answer, ApplyError, Batch, BeginError, Begun, CommitError, Config, Event, Plan, ReplayError, State,
+    Update,
+};
 
 /// A state, and the events that led to it and are not stored yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +38,14 @@ impl Context {
     /// As [`State::replay`].
     pub fn replay<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<Self, ReplayError> {
         Ok(Self { state: State::replay(events)?, fresh: Vec::new() })
+    }
+
+    /// Goes on by a stored event that others decided. It is not given again.
+    ///
+    /// # Errors
+    /// As [`State::apply`]; nothing has changed then.
+    pub fn follow(&mut self, event: &Event) -> Result<(), ApplyError> {
+        self.state.apply(event)
     }
 
     /// What it is now.

@@ -59,6 +59,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod update;
+mod weigh;
 
 pub use answer::{Answer, Batch, BatchScore, GroupAnswer, Sighting};
 pub use candidate::{Admitted, Candidate, ChunkId, Place, Score, Turn};
@@ -71,3 +72,4 @@ pub use machine::{Context, Step};
 pub use plan::{Begun, MAX_SCORE, Plan};
 pub use state::State;
 pub use update::{Group, Update};
+pub use weigh::{Sums, Weights};

@@ -124,7 +124,7 @@ impl State {
     }
 
     /// The answers to all updates that are done, in order.
-    pub fn answers(&self) -> impl ExactSizeIterator<Item = &Answer> {
+    pub fn answers(&self) -> impl ExactSizeIterator<Item = &Answer> + DoubleEndedIterator {
         self.past.iter().map(|past| &*past.answer)
     }
 

@@ -45,9 +45,17 @@ impl Caller {
     /// The caller's own part of the prefix cache: what one key's requests left there is no news to another key's, not even
     /// by how long an answer takes.
     pub(super) fn salt(self, asked: &Salt) -> Salt {
-        let name = |key: [u8; 32]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        self.0.map_or_else(|| asked.clone(), |key| asked.of(&name(key)))
+        self.0.map_or_else(|| asked.clone(), |key| asked.of(&hex(&key)))
     }
+
+    /// What the caller's contexts are stored under: nothing that a key could be told from, and empty without one.
+    pub(super) fn owner(self) -> String {
+        self.0.map_or_else(String::new, |key| hex(&digest(&key)))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn digest(key: &[u8]) -> [u8; 32] {

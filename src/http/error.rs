@@ -39,6 +39,18 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
+    /// The same of a field inside `field`.
+    pub(super) fn inside(self, field: &str) -> Self {
+        match &self.param {
+            Some(param) => Self {
+                message: format!("{field}.{}", self.message),
+                param: Some(format!("{field}.{param}")),
+                ..self
+            },
+            None => Self { message: format!("{field}: {}", self.message), param: Some(field.into()), ..self },
+        }
+    }
+
     pub(super) fn with_code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
     }
@@ -99,6 +111,15 @@ impl From<ServiceError> for ApiError {
             }
             ServiceError::NoHeadSet { .. } => {
                 (StatusCode::NOT_FOUND, "not_found_error", Some("head_set".into()), Some("not_found"))
+            }
+            ServiceError::NoContext { .. } => {
+                (StatusCode::NOT_FOUND, "not_found_error", Some("context".into()), Some("context_not_found"))
+            }
+            ServiceError::Conflict { field, .. } => {
+                (StatusCode::CONFLICT, "conflict_error", Some(field), Some("conflict"))
+            }
+            ServiceError::Storage { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "server_error", None, Some("storage_failed"))
             }
             ServiceError::Overloaded { .. } => {
                 (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", None, Some("overloaded"))
@@ -164,6 +185,9 @@ mod tests {
             (ServiceError::TextTooLong { field: field(), bytes: 99, least: 9, limit: 5 }, 400),
             (ServiceError::Unknown { field: field(), name: field(), known: field() }, 404),
             (ServiceError::NoHeadSet { sets: field() }, 404),
+            (ServiceError::NoContext { id: field() }, 404),
+            (ServiceError::Conflict { field: field(), reason: field() }, 409),
+            (ServiceError::Storage { reason: field() }, 503),
             (ServiceError::Overloaded { limit: 3 }, 429),
             (EngineError::TooLong { needed: 9, capacity: 5 }.into(), 400),
             (EngineError::Mask { reason: field() }.into(), 400),

@@ -7,6 +7,7 @@ mod auth;
 mod chat;
 mod completions;
 mod connections;
+mod contexts;
 mod deadline;
 mod error;
 mod gate;
@@ -60,6 +61,12 @@ fn routes() -> Router<AppState> {
         .route("/v2/rerank", post(rerank::rerank))
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/contexts", get(contexts::list).post(contexts::create))
+        .route("/v1/contexts/{id}", get(contexts::read).delete(contexts::delete))
+        .route("/v1/contexts/{id}/results", post(contexts::update))
+        .route("/v1/contexts/{id}/events", get(contexts::events))
+        .route("/v1/contexts/{id}/export", get(contexts::export))
+        .route("/v1/contexts/{id}/fork", post(contexts::fork))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::one))
         .route("/v1/head_sets", get(models::head_sets))

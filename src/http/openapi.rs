@@ -39,6 +39,9 @@ const GET_ERRORS: &[u16] = &[400, 401, 503];
 const WORK_ERRORS: &[u16] = &[400, 401, 404, 408, 413, 415, 429, 500, 503, 504];
 const RERANK_ERRORS: &[u16] = &[400, 401, 404, 408, 413, 415, 422, 424, 429, 500, 503, 504];
 
+const CONTEXT_ERRORS: &[u16] = &[400, 401, 404, 408, 409, 413, 415, 429, 500, 503, 504];
+const READ_ERRORS: &[u16] = &[400, 401, 404, 503];
+
 const OPERATIONS: &[Operation] = &[
     Operation {
         method: "post",
@@ -69,6 +72,86 @@ const OPERATIONS: &[Operation] = &[
         body: Some("RerankRequest"),
         answer: Answer::Json("RerankAnswer"),
         errors: RERANK_ERRORS,
+    },
+    Operation {
+        method: "post",
+        paths: &["/v1/contexts"],
+        ids: &["createContext"],
+        tag: "Contexts",
+        summary: "Begin to manage what an agent reads",
+        body: Some("NewContext"),
+        answer: Answer::Json("Context"),
+        errors: CONTEXT_ERRORS,
+    },
+    Operation {
+        method: "get",
+        paths: &["/v1/contexts"],
+        ids: &["listContexts"],
+        tag: "Contexts",
+        summary: "The contexts of this key, by id",
+        body: None,
+        answer: Answer::Json("ContextList"),
+        errors: GET_ERRORS,
+    },
+    Operation {
+        method: "get",
+        paths: &["/v1/contexts/{id}"],
+        ids: &["readContext"],
+        tag: "Contexts",
+        summary: "A context as it is now",
+        body: None,
+        answer: Answer::Json("Context"),
+        errors: READ_ERRORS,
+    },
+    Operation {
+        method: "delete",
+        paths: &["/v1/contexts/{id}"],
+        ids: &["deleteContext"],
+        tag: "Contexts",
+        summary: "Delete a context and its log",
+        body: None,
+        answer: Answer::Json("ContextDeleted"),
+        errors: READ_ERRORS,
+    },
+    Operation {
+        method: "post",
+        paths: &["/v1/contexts/{id}/results"],
+        ids: &["updateContext"],
+        tag: "Contexts",
+        summary: "Bring a search's results: which enter the agent's context, which wait",
+        body: Some("ContextResults"),
+        answer: Answer::Json("ContextUpdate"),
+        errors: CONTEXT_ERRORS,
+    },
+    Operation {
+        method: "get",
+        paths: &["/v1/contexts/{id}/events"],
+        ids: &["readEvents"],
+        tag: "Contexts",
+        summary: "What happened to a context, in order",
+        body: None,
+        answer: Answer::Json("ContextEvents"),
+        errors: READ_ERRORS,
+    },
+    Operation {
+        method: "get",
+        paths: &["/v1/contexts/{id}/export"],
+        ids: &["exportContext"],
+        tag: "Contexts",
+        summary: "All that is stored of a context, as `qrae context report` reads it",
+        body: None,
+        answer: Answer::Json("ContextExport"),
+        errors: READ_ERRORS,
+    },
+    Operation {
+        method: "post",
+        paths: &["/v1/contexts/{id}/fork"],
+        ids: &["forkContext"],
+        tag: "Contexts",
+        summary: "A new context with the history of this one",
+        body: Some("ForkContext"),
+        answer: Answer::Json("Context"),
+        errors: CONTEXT_ERRORS,
     },
     Operation {
         method: "post",
@@ -192,6 +275,9 @@ const OPERATIONS: &[Operation] = &[
     },
 ];
 
+/// Operations whose answer is a part of a list.
+const PAGED: [&str; 2] = ["listContexts", "readEvents"];
+
 /// Operations that ask for no key.
 const OPEN: [&str; 3] = ["/health", "/", "/docs"];
 
@@ -212,7 +298,9 @@ fn document() -> Value {
     let mut paths = Map::new();
     for operation in OPERATIONS {
         for (path, id) in operation.paths.iter().zip(operation.ids) {
-            paths.insert((*path).into(), json!({(operation.method): operation.describe(path, id)}));
+            let described = operation.describe(path, id);
+            let methods = paths.entry(*path).or_insert_with(|| json!({}));
+            methods[operation.method] = described;
         }
     }
     json!({
@@ -247,6 +335,10 @@ impl Operation {
             .step_by(2)
             .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
             .collect();
+        if PAGED.contains(&id) {
+            let of_page = ["after", "limit"];
+            parameters.extend(of_page.map(|p| json!({"$ref": format!("#/components/parameters/{p}")})));
+        }
         if self.body.is_some() {
             parameters.push(json!({"$ref": "#/components/parameters/timeout"}));
         }

@@ -72,20 +72,30 @@ pub(super) struct Envelope {
     id: String,
     created: u64,
     model: String,
+    /// What was done to the request, for the first part of its answer.
+    report: Option<Value>,
 }
 
 impl Envelope {
     pub(super) fn new(prefix: &str, served: &Served) -> Self {
         let id = format!("{prefix}-{}", uuid::Uuid::new_v4().simple());
-        Self { id, created: now(), model: served.model.id.clone() }
+        Self { id, created: now(), model: served.model.id.clone(), report: None }
+    }
+
+    /// The same, and the answer tells what was done to the request.
+    pub(super) fn reporting(self, report: Option<Value>) -> Self {
+        Self { report, ..self }
     }
 
     fn wrap(&self, object: &str, choices: &[Value], usage: Option<Value>) -> Value {
-        let Self { id, created, model } = self;
+        let Self { id, created, model, report } = self;
         let mut body =
             json!({"id": id, "object": object, "created": created, "model": model, "choices": choices});
         if let Some(usage) = usage {
             body["usage"] = usage;
+        }
+        if let Some(report) = report {
+            body["qrae"] = report.clone();
         }
         body
     }
@@ -138,6 +148,7 @@ impl<F> Events<F> {
     fn say(&mut self, choices: &[Value], usage: Value) {
         let usage = self.delivery.include_usage.then_some(usage);
         let body = self.envelope.wrap(self.object, choices, usage);
+        self.envelope.report = None;
         self.ready.push_back(Event::default().data(body.to_string()));
     }
 

@@ -10,7 +10,7 @@ use opentelemetry_sdk::trace::SdkTracer;
 use serde_json::Value;
 
 use super::{ApiError, Traces, auth::Keys, metrics::Metrics};
-use crate::service::{Admission, Permit, ServedModel, ServiceError};
+use crate::service::{Admission, Permit, ServedModel, ServiceError, contexts::Contexts};
 
 /// How the server is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,7 @@ struct Inner {
     shutdown_timeout: Option<Duration>,
     tracer: Option<SdkTracer>,
     served: OnceLock<Arc<Served>>,
+    contexts: OnceLock<Contexts>,
 }
 
 /// The model, and what belongs to it alone.
@@ -96,6 +97,7 @@ impl AppState {
             shutdown_timeout: options.shutdown_timeout,
             tracer: traces.map(Traces::tracer),
             served: OnceLock::new(),
+            contexts: OnceLock::new(),
         }))
     }
 
@@ -111,6 +113,19 @@ impl AppState {
         self.0.served.get().cloned().ok_or_else(|| {
             let message = "the model is still being loaded; try again shortly";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message).with_code("loading")
+        })
+    }
+
+    /// From now on contexts are kept there. False when they are kept already: that stays.
+    pub fn keep_contexts(&self, contexts: Contexts) -> bool {
+        self.0.contexts.set(contexts).is_ok()
+    }
+
+    /// The contexts, or the 503 of a server that keeps none.
+    pub(super) fn contexts(&self) -> Result<&Contexts, ApiError> {
+        self.0.contexts.get().ok_or_else(|| {
+            let message = "this server keeps no contexts; its --contexts says where they are kept";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message).with_code("contexts_off")
         })
     }
 

@@ -56,6 +56,26 @@ pub enum ServiceError {
         /// Sets there are besides, and why others are left out; may be empty.
         sets: String,
     },
+    /// There is no such context, or it is another key's.
+    #[error("there is no context {id:?}; POST /v1/contexts makes one")]
+    NoContext {
+        /// The id that was asked for.
+        id: String,
+    },
+    /// What is asked does not go with what there is.
+    #[error("{field}: {reason}")]
+    Conflict {
+        /// The field.
+        field: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Contexts cannot be read or written.
+    #[error("{reason}")]
+    Storage {
+        /// Why.
+        reason: String,
+    },
     /// Too many requests at once.
     #[error("{limit} requests are in progress, which is the limit; try again shortly")]
     Overloaded {

@@ -3,6 +3,7 @@
 //! Joins tokenizer, templates, prompt layout, head sets and scores around an engine handle. Knows no HTTP and no tensor.
 
 mod admission;
+pub mod contexts;
 mod error;
 pub mod generate;
 mod heads;

@@ -183,6 +183,17 @@ impl ServedModel {
         permit: Permit,
         form: impl FnOnce(ScoreAnswer) -> T + Send + 'static,
     ) -> Result<T, ServiceError> {
+        let (formed, _permit) = self.score_within(job, permit, form).await?;
+        Ok(formed)
+    }
+
+    /// The same for one of several jobs of a request, which gets its permit back.
+    pub(super) async fn score_within<T: Send + 'static>(
+        self: &Arc<Self>,
+        job: ScoreJob,
+        permit: Permit,
+        form: impl FnOnce(ScoreAnswer) -> T + Send + 'static,
+    ) -> Result<(T, Permit), ServiceError> {
         let orders = job.orders.of(job.chunks.len());
         let (mut answers, mut permit) = (Vec::new(), permit);
         // one after the other, so that no more rows and KV are held than one order needs; their own order comes first, so
@@ -192,8 +203,38 @@ impl ServedModel {
             answers.push(answer);
             permit = back;
         }
-        let (formed, _permit) = off_thread(permit, move || Ok(form(orders::mean(&orders, answers)))).await?;
-        Ok(formed)
+        off_thread(permit, move || Ok(form(orders::mean(&orders, answers)))).await
+    }
+
+    /// Tokens of each chunk's title and text as they are in a scoring prompt, uncut.
+    pub(super) fn chunk_tokens(&self, chunks: &[Chunk]) -> Result<Vec<usize>, ServiceError> {
+        if chunks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let job = ScoreJob { chunks: chunks.to_vec(), ..ScoreJob::default() };
+        let prompt = self.lay_out(&job, Method::default())?;
+        Ok(prompt.chunks.iter().map(|chunk| chunk.tokens).collect())
+    }
+
+    /// Most tokens that each of `n` chunks of one length may have beside the query of `job`; above 0.
+    pub(super) fn chunk_room(&self, job: &ScoreJob, n: usize) -> Result<usize, ServiceError> {
+        let (_, _, default) = self.heads(&job.heads)?;
+        let method = Method { control: job.control.unwrap_or(default.control), ..default };
+        let empty = Chunk { id: None, title: None, url: None, text: String::new() };
+        let job = ScoreJob { chunks: vec![empty; n], ..job.clone() };
+        let prompt = self.lay_out(&job, method)?;
+        let longest = prompt.tails.iter().map(Vec::len).max().unwrap_or(0);
+        let around = prompt.prefix.len() + longest;
+        // a marker may be a token longer before a text than it is alone
+        match (self.max_model_len.saturating_sub(around) / n).saturating_sub(1) {
+            0 => Err(ServiceError::TooLong {
+                field: query_field(job.queries.len(), 0),
+                prompt: around + 2 * n,
+                new: 0,
+                limit: self.max_model_len,
+            }),
+            room => Ok(room),
+        }
     }
 
     async fn score_in_one_order(
@@ -239,7 +280,7 @@ impl ServedModel {
     }
 
     /// The heads to read, what to call them, and the method they were chosen with.
-    fn heads(&self, choice: &HeadChoice) -> Result<(Vec<HeadRef>, String, Method), ServiceError> {
+    pub(super) fn heads(&self, choice: &HeadChoice) -> Result<(Vec<HeadRef>, String, Method), ServiceError> {
         let set = match choice {
             HeadChoice::Default => self.head_sets.default_set()?,
             HeadChoice::Named(name) => self.head_sets.named(name)?,

@@ -7,13 +7,35 @@ use axum::{
     body::Body,
     http::{Request, StatusCode},
 };
-use qrae::http::{AppState, ServerOptions, router};
+use qrae::{
+    http::{AppState, ServerOptions, router},
+    store::Address,
+};
 use serde_json::{Value, json};
 
 use crate::support::*;
 
 async fn document() -> Value {
     get(&app(), "/openapi.json").await.ok()
+}
+
+/// A server with two contexts, `a` and `gone`.
+async fn with_two(options: &ServerOptions) -> Router {
+    let app = with_contexts(model(), options, &Address::Memory).await;
+    for id in ["a", "gone"] {
+        post(&app, CONTEXTS, &json!({"id": id, "query": "who?", "heads": HEADS})).await;
+    }
+    app
+}
+
+fn trusting() -> ServerOptions {
+    ServerOptions { trust_request_chat_template: true, ..ServerOptions::default() }
+}
+
+/// A path with what is there in place of its parameters.
+fn filled(path: &str) -> String {
+    let id = if path.starts_with(CONTEXTS) { "a" } else { MODEL };
+    path.replace("{id}", id).replace("{file}", "app.js")
 }
 
 /// Each operation as (path, method, what is said of it).
@@ -95,7 +117,7 @@ fn examples(path: &str, operation: &Value) -> Vec<Value> {
     let values: Vec<Value> =
         examples.unwrap().as_object().unwrap().values().map(|one| one["value"].clone()).collect();
     assert!(!values.is_empty(), "{path}");
-    let scores = ["score", "rerank", "gate"].iter().any(|word| path.contains(word));
+    let scores = ["score", "rerank", "gate"].iter().any(|word| path.contains(word)) || path == CONTEXTS;
     values.into_iter().map(|v| if scores { merged(v, &json!({"heads": HEADS})) } else { v }).collect()
 }
 
@@ -105,9 +127,13 @@ async fn it_names_every_route_and_no_other() {
     let routes: BTreeSet<(String, String)> = source
         .split(".route(\"")
         .skip(1)
-        .map(|rest| {
+        .flat_map(|rest| {
             let (path, rest) = rest.split_once("\", ").unwrap();
-            (path.replace("{*", "{"), rest.split_once('(').unwrap().0.to_owned())
+            let line = rest.lines().next().unwrap();
+            let methods =
+                ["get", "post", "delete"].into_iter().filter(move |m| line.contains(&format!("{m}(")));
+            let path = path.replace("{*", "{");
+            methods.map(move |method| (path.clone(), method.to_owned())).collect::<Vec<_>>()
         })
         .collect();
     assert!(routes.len() > 15 && routes.contains(&("/health".into(), "get".into())), "{routes:?}");
@@ -132,7 +158,7 @@ async fn schemas_are_schemas() {
 
 #[tokio::test]
 async fn examples_are_accepted_and_answered_as_described() {
-    let (app, document) = (app(), document().await);
+    let (app, document) = (with_two(&trusting()).await, document().await);
     for (path, method, operation) in operations(&document) {
         let body = operation.pointer("/requestBody/content/application~1json/schema");
         let said = operation.pointer("/responses/200/content").unwrap().as_object().unwrap();
@@ -140,11 +166,13 @@ async fn examples_are_accepted_and_answered_as_described() {
         if let Some(schema) = body {
             for example in examples(&path, operation) {
                 assert_eq!(unlike(&document, schema, &example, "body"), [""; 0], "{path}");
-                answers.push(post(&app, &path, &example).await);
+                answers.push(post(&app, &filled(&path), &example).await);
             }
+        } else if method == "delete" {
+            answers.push(delete(&app, &path.replace("{id}", "gone")).await);
         } else {
             assert_eq!(method, "get");
-            answers.push(get(&app, &path.replace("{id}", MODEL).replace("{file}", "app.js")).await);
+            answers.push(get(&app, &filled(&path)).await);
         }
         for answer in answers {
             assert_eq!(answer.status, 200, "{path}: {}", answer.text);
@@ -162,7 +190,7 @@ async fn examples_are_accepted_and_answered_as_described() {
 /// the compiler finds.)
 #[tokio::test]
 async fn every_described_field_is_read() {
-    let (app, document) = (app(), document().await);
+    let (app, document) = (with_two(&trusting()).await, document().await);
     let odd = [json!({"§": 1}), json!(3.5), json!("§"), json!([{}]), json!(-99), json!(true)];
     let mut seen = 0;
     for (path, _, operation) in operations(&document) {
@@ -174,8 +202,8 @@ async fn every_described_field_is_read() {
             let mut refused = false;
             for example in examples(&path, operation) {
                 for value in &odd {
-                    let status =
-                        post(&app, &path, &merged(example.clone(), &json!({(name): value}))).await.status;
+                    let body = merged(example.clone(), &json!({(name): value}));
+                    let status = post(&app, &filled(&path), &body).await.status;
                     assert!(status == 200 || status.is_client_error(), "{path} {name} {value}: {status}");
                     refused |= status.is_client_error();
                 }
@@ -197,10 +225,10 @@ async fn sent(app: &Router, path: &str, kind: &str, body: &str) -> Answer {
 #[tokio::test]
 async fn refusals_are_as_described() {
     let document = document().await;
-    let open = app();
-    let full = app_with(&ServerOptions { max_requests: 0, ..ServerOptions::default() });
-    let locked = app_with(&ServerOptions { api_keys: vec!["key".into()], ..ServerOptions::default() });
-    let small = app_with(&ServerOptions { max_body_bytes: 8, ..ServerOptions::default() });
+    let open = with_two(&trusting()).await;
+    let full = with_two(&ServerOptions { max_requests: 0, ..ServerOptions::default() }).await;
+    let locked = with_two(&ServerOptions { api_keys: vec!["key".into()], ..ServerOptions::default() }).await;
+    let small = with_two(&ServerOptions { max_body_bytes: 8, ..ServerOptions::default() }).await;
     let empty = router(AppState::new(&ServerOptions::default()));
     let mut seen = BTreeSet::new();
     for (path, _, operation) in operations(&document) {
@@ -211,8 +239,8 @@ async fn refusals_are_as_described() {
         for example in examples(&path, operation) {
             let good = example.to_string();
             let other = merged(example.clone(), &json!({"model": "none"})).to_string();
-            let bad =
-                merged(example, &json!({"query": 1, "messages": 1, "prompt": 1, "tokens": 1})).to_string();
+            let wrong = json!({"query": 1, "messages": 1, "prompt": 1, "tokens": 1, "after_update": "x"});
+            let bad = merged(example, &wrong).to_string();
             for (app, kind, body) in [
                 (&full, "application/json", &good),
                 (&locked, "application/json", &good),
@@ -222,10 +250,10 @@ async fn refusals_are_as_described() {
                 (&open, "application/json", &other),
                 (&open, "application/json", &bad),
             ] {
-                answers.push(sent(app, &path, kind, body).await);
+                answers.push(sent(app, &filled(&path), kind, body).await);
             }
         }
-        answers.push(sent(&open, &path, "application/json", "{").await);
+        answers.push(sent(&open, &filled(&path), "application/json", "{").await);
         for answer in answers {
             assert_ne!(answer.status, StatusCode::OK, "{path}: {}", answer.text);
             let said = &operation["responses"][answer.status.as_str()];

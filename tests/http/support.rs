@@ -15,7 +15,8 @@ use axum::{
 use qrae::{
     http::{AppState, ServerOptions, router},
     hub::ModelFiles,
-    service::{LoadOptions, ServedModel, load::ServeError},
+    service::{LoadOptions, ServedModel, contexts::Contexts, load::ServeError},
+    store::{Address, Store},
 };
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -89,7 +90,12 @@ pub fn app_loaded(options: LoadOptions) -> Router {
 
 /// The tiny model, loaded with other options.
 pub fn loaded(options: LoadOptions) -> ServedModel {
-    let options = LoadOptions { served_name: Some(MODEL.into()), threads: Some(1), ..options };
+    loaded_as(LoadOptions { served_name: Some(MODEL.into()), ..options })
+}
+
+/// The same under the name that the options say.
+pub fn loaded_as(options: LoadOptions) -> ServedModel {
+    let options = LoadOptions { threads: Some(1), ..options };
     load_as(&tokenizer_json(), false, &|_| {}, &options).unwrap()
 }
 
@@ -145,6 +151,14 @@ pub fn served(model: ServedModel) -> Router {
 pub fn served_with(model: ServedModel, options: &ServerOptions) -> Router {
     let state = AppState::new(options);
     assert!(state.install(model));
+    router(state)
+}
+
+/// A server of this model that keeps contexts there.
+pub async fn with_contexts(model: ServedModel, options: &ServerOptions, place: &Address) -> Router {
+    let state = AppState::new(options);
+    assert!(state.install(model));
+    assert!(state.keep_contexts(Contexts::new(Store::open(place).await.unwrap())));
     router(state)
 }
 
@@ -218,12 +232,17 @@ pub async fn raw(app: &Router, path: &str, body: Vec<u8>) -> Answer {
     send(app, request.body(Body::from(body)).unwrap()).await
 }
 
+pub async fn delete(app: &Router, path: &str) -> Answer {
+    send(app, Request::delete(path).body(Body::empty()).unwrap()).await
+}
+
 pub async fn get(app: &Router, path: &str) -> Answer {
     send(app, Request::get(path).body(Body::empty()).unwrap()).await
 }
 
 pub const CHAT: &str = "/v1/chat/completions";
 pub const COMPLETIONS: &str = "/v1/completions";
+pub const CONTEXTS: &str = "/v1/contexts";
 pub const SCORE: &str = "/v1/qrae/score";
 
 /// Waits for something that must come soon.

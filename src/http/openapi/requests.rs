@@ -5,7 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::http::{
     tokenize,
-    wire::{chat::Conversation, common::Common, completions, gate, rerank, score, settings::Settings},
+    wire::{
+        chat::Conversation, common::Common, completions, contexts, gate, rerank, score, settings::Settings,
+    },
 };
 
 /// All of them by name, with what they refer to.
@@ -20,7 +22,9 @@ pub(super) fn schemas() -> Map<String, Value> {
     let common = fields::<Common>(g);
     let conversation = fields::<Conversation>(g);
     let mut for_template = conversation.clone();
-    for unread in ["logprobs", "top_logprobs", "tool_choice", "parallel_tool_calls", "include_reasoning"] {
+    for unread in
+        ["logprobs", "top_logprobs", "tool_choice", "parallel_tool_calls", "include_reasoning", "qrae"]
+    {
         for_template.shift_remove(unread);
     }
     let score = fields::<score::Fields>(g);
@@ -29,10 +33,15 @@ pub(super) fn schemas() -> Map<String, Value> {
         gated.shift_remove(unread);
     }
     let gate = fields::<gate::Fields>(g);
+    let mut of_context = settings.clone();
+    of_context.shift_remove("cache_salt");
     let bodies = [
         ("ScoreRequest", object(&[score, settings.clone()], &["chunks"])),
         ("GateRequest", object(&[gated, gate, settings.clone()], &["query", "chunks"])),
-        ("RerankRequest", object(&[fields::<rerank::Fields>(g), settings], &["query"])),
+        ("RerankRequest", object(&[fields::<rerank::Fields>(g), settings.clone()], &["query"])),
+        ("NewContext", object(&[fields::<contexts::NewContext>(g), of_context], &["query"])),
+        ("ContextResults", object(&[fields::<contexts::Results>(g)], &[])),
+        ("ForkContext", object(&[fields::<contexts::ForkFields>(g)], &[])),
         ("ChatRequest", object(&[conversation, common.clone()], &["messages"])),
         ("CompletionRequest", object(&[fields::<completions::Fields>(g), common], &["prompt"])),
         ("TokenizeRequest", object(&[fields::<tokenize::Fields>(g), for_template], &[])),
@@ -96,6 +105,24 @@ pub(super) fn examples(body: &str) -> Value {
                 "chunks": [{"id": "a", "title": "Town hall", "text": chunks[0]}, chunks[1]],
                 "budget_tokens": 40, "full": 1, "share": 0.7,
             }},
+        }),
+        "NewContext" => json!({
+            "paper": {"summary": "The paper's smaller setting", "value": {
+                "query": query, "results_per_query": 5, "retention": 0.5, "expires_in": 86400,
+            }},
+        }),
+        "ContextResults" => json!({
+            "search": {"summary": "What one query found", "value": {"results": [
+                {"url": "http://localhost/hall", "title": "Town hall", "text": chunks[0]},
+                {"url": "http://localhost/lindt", "title": "Anna Lindt", "text": chunks[1]},
+            ]}},
+            "groups": {"summary": "What several queries found, safe to be sent again", "value": {
+                "update_id": "call_1",
+                "groups": [{"search": "town hall architect", "results": chunks}, {"search": "Bern", "results": []}],
+            }},
+        }),
+        "ForkContext" => json!({
+            "before": {"summary": "From before the first update", "value": {"after_update": 0}},
         }),
         "RerankRequest" => json!({
             "documents": {"summary": "Cohere, Jina", "value": {

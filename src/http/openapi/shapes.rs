@@ -6,8 +6,10 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::{
+    context::Mode,
     score::{Control, Read, Statistic},
     service::score::Orders,
+    transcript::Deferred,
 };
 
 /// Declares types that are nothing but a schema.
@@ -48,6 +50,12 @@ shapes! {
     Head = json_schema!({"type": "string", "pattern": "^L[0-9]+H[0-9]+$"});
     /// Orders that are averaged.
     OrderCount = json_schema!({"type": "integer", "minimum": 1, "maximum": Orders::MOST});
+    /// What a context is called.
+    ContextId = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"});
+    /// A word of [`Mode`].
+    ModeWord = json_schema!({"type": "string", "enum": [Mode::Manager, Mode::CurrentSearch]});
+    /// A word of [`Deferred`].
+    DeferredWord = json_schema!({"type": "string", "enum": [Deferred::Hidden, Deferred::Stubs]});
     /// Whose cached KV may be used.
     CacheSalt = json_schema!({"type": "string", "minLength": 1, "maxLength": 1024});
     /// One string or several.

@@ -36,6 +36,10 @@ pub(in crate::http) struct Conversation {
     top_logprobs: Option<i64>,
     parallel_tool_calls: Option<bool>,
     include_reasoning: Option<bool>,
+    /// Has a context manage the search results among the messages; the fields of a new context count when it is made.
+    #[serde(default)]
+    #[schemars(with = "Option<super::managing::Fields>")]
+    qrae: Value,
     #[serde(flatten)]
     #[schemars(skip)]
     rest: Rest,
@@ -79,15 +83,16 @@ impl Conversation {
     }
 }
 
-/// A request's job.
-pub(in crate::http) fn job(body: &Value) -> Result<(ChatJob, Delivery), ApiError> {
+/// A request's job, how it is answered, and what it asks of a context.
+pub(in crate::http) fn job(body: &Value) -> Result<(ChatJob, Delivery, Value), ApiError> {
     let common: Common = typed(body)?;
-    let conversation: Conversation = typed(body)?;
+    let mut conversation: Conversation = typed(body)?;
     note_unknown(&common.rest, &conversation.rest);
     let mut options = common.options(body)?;
     options.logprobs = conversation.logprobs()?;
     let answer = conversation.answer()?;
-    Ok((ChatJob { prompt: conversation.prompt()?, options, answer }, common.delivery()))
+    let managing = conversation.qrae.take();
+    Ok((ChatJob { prompt: conversation.prompt()?, options, answer }, common.delivery(), managing))
 }
 
 /// One whole choice.

@@ -3,7 +3,9 @@
 pub(super) mod chat;
 pub(super) mod common;
 pub(super) mod completions;
+pub(super) mod contexts;
 pub(super) mod gate;
+pub(super) mod managing;
 pub(super) mod rerank;
 pub(super) mod score;
 pub(super) mod scored;

@@ -31,11 +31,22 @@ pub(in crate::http) struct Fields {
 const FIELDS: [&str; 5] = ["query", "queries", "chunks", "max_tokens_per_chunk", "explain"];
 
 /// A chunk as sent: its text alone, or an object.
-struct Sent {
+pub(super) struct Sent {
     id: Option<ChunkId>,
     title: Option<String>,
     url: Option<String>,
     text: String,
+}
+
+impl From<Sent> for Chunk {
+    /// With its id as text.
+    fn from(Sent { id, title, url, text }: Sent) -> Self {
+        let id = id.map(|id| match id {
+            ChunkId::Text(id) => id,
+            ChunkId::Number(id) => id.to_string(),
+        });
+        Self { id, title, url, text }
+    }
 }
 
 /// The caller's name for a chunk, given back as it came.

@@ -10,7 +10,7 @@ use crate::service::ServiceError;
 ///
 /// # Errors
 /// Naming the field: `messages[2].content[0].type`.
-pub(super) fn straighten(messages: &Value) -> Result<Value, ServiceError> {
+pub(in crate::service) fn straighten(messages: &Value) -> Result<Value, ServiceError> {
     let list = messages.as_array().filter(|list| !list.is_empty());
     let list =
         list.ok_or_else(|| ServiceError::invalid("messages", "must be a list of at least one message"))?;

@@ -32,6 +32,7 @@ pub use answer::{AnswerOptions, ReasoningParser};
 pub(super) use disguise::control_texts;
 pub(super) use grammar::Grammars;
 pub use grammar::ResponseFormat;
+pub(super) use messages::straighten;
 use read::Reader;
 pub use stream::{
     Completion, FinishReason, GenerateDelta, Generation, StopReason, TokenLogprob, ToolCall, Usage, collect,

@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// In how many orders chunks are scored: 1 to [`Orders::MOST`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(try_from = "usize")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "usize", into = "usize")]
 pub struct Orders(usize);
 
 /// A number of orders that cannot be.
@@ -34,6 +34,12 @@ impl TryFrom<usize> for Orders {
 
     fn try_from(asked: usize) -> Result<Self, NoSuchOrders> {
         if (1..=Self::MOST).contains(&asked) { Ok(Self(asked)) } else { Err(NoSuchOrders { asked }) }
+    }
+}
+
+impl From<Orders> for usize {
+    fn from(orders: Orders) -> Self {
+        orders.0
     }
 }
 
