@@ -19,7 +19,7 @@ use crate::{
 const MOST_GROUPS: usize = 64;
 
 /// How often an update is worked through again because another server was faster.
-const TRIES: usize = 5;
+const TRIES: usize = 20;
 
 /// An update that is done.
 pub struct Updated {
