@@ -63,7 +63,9 @@ async fn manage(
     let managed = contexts.manage(model, &job.prompt.messages, managing, salt, state.enter()?).await;
     let (managed, permit) = managed.map_err(|e| match e {
         // what is not a message's is of how the context is to be made
-        ServiceError::Invalid { ref field, .. } | ServiceError::TooLong { ref field, .. }
+        ServiceError::Invalid { ref field, .. }
+        | ServiceError::TooLong { ref field, .. }
+        | ServiceError::TextTooLong { ref field, .. }
             if !field.starts_with("messages") =>
         {
             ApiError::from(e).inside("qrae")

@@ -28,7 +28,8 @@ class Server:
         self.key = secrets.token_hex(16)
         self.log = log
         binary = binary or os.environ.get("QRAE_BIN", "target/release/qrae")
-        self._command = [binary, "serve", "--model", MODEL, "--host", "127.0.0.1", "--port", "0", *flags]
+        here = ["--host", "127.0.0.1", "--port", "0", "--contexts", "memory"]
+        self._command = [binary, "serve", "--model", MODEL, *here, *flags]
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
 

@@ -25,7 +25,7 @@ const HEADER: &str = "x-qrae-context";
 
 /// Largest pattern, in bytes, and as it is compiled.
 const LONGEST_PATTERN: usize = 4096;
-const LARGEST_PATTERN: usize = 1 << 20;
+const LARGEST_PATTERN: usize = 128 << 10;
 
 /// What a chat asks of a context, besides the fields that make one: those are read when it is first used.
 #[derive(Deserialize, JsonSchema)]

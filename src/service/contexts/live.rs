@@ -9,6 +9,9 @@ use crate::{
     store::{Batch, Header, Name, Store, StoreError},
 };
 
+/// Most bytes of text of a context that is kept in memory; larger ones are read again for each update.
+const LARGEST_KEPT: usize = 1 << 20;
+
 /// A context as its log had it when it was last looked at.
 #[derive(Clone)]
 pub(super) struct Live {
@@ -62,6 +65,14 @@ impl Live {
         if let (Some(cost), Some(answer)) = (cost, self.context.state().answers().next_back()) {
             Arc::make_mut(&mut self.weights).add(answer, cost);
         }
+    }
+
+    /// The same to be kept in memory until it is used again, where it is not so large that many of its kind fill that.
+    pub(super) fn kept(&self) -> Option<Self> {
+        let state = self.context.state();
+        let chunks = state.cache().chain(state.whitelist().map(|admitted| &*admitted.candidate));
+        let bytes: usize = chunks.map(|candidate| candidate.chunk.text.len()).sum();
+        (bytes <= LARGEST_KEPT).then(|| self.clone())
     }
 
     pub(super) fn view(&self) -> View {

@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Contexts that are kept in memory, those that were used last.
-const KEPT: NonZeroUsize = NonZeroUsize::new(4096).expect("a number above 0");
+const KEPT: NonZeroUsize = NonZeroUsize::new(1024).expect("a number above 0");
 
 /// How often contexts whose time is over are deleted. They are not found before that either.
 const SWEEP: Duration = Duration::from_secs(60);

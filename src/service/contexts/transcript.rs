@@ -9,7 +9,11 @@ use super::{Contexts, Settings, Updated, View, now, storage};
 use crate::{
     context::{Answer, Config},
     kv::Salt,
-    service::{Permit, ServedModel, ServiceError, generate::straighten, score::ScoreAnswer},
+    service::{
+        Permit, ServedModel, ServiceError,
+        generate::{off_thread, straighten},
+        score::ScoreAnswer,
+    },
     store::Name,
     transcript::{Block, Deferred, Message, find, replace, write},
 };
@@ -75,14 +79,18 @@ impl Contexts {
         messages: &Value,
         managing: &Managing,
         salt: &Salt,
-        mut permit: Permit,
+        permit: Permit,
     ) -> Result<(Managed, Permit), ServiceError> {
         let mut messages = straighten(messages)?;
-        let texts: Vec<(String, String)> = texts(&messages);
-        let read: Vec<Message<'_>> = texts.iter().map(|(role, text)| Message { role, text }).collect();
-        let blocks = find(&read, managing.pattern.as_ref());
-        let (created, mut view, back) = self.begun(model, &read, managing, permit).await?;
-        permit = back;
+        let (texts, pattern) = (texts(&messages), managing.pattern.clone());
+        // a pattern may take its time
+        let look = move || {
+            let read: Vec<Message<'_>> = texts.iter().map(|(role, text)| Message { role, text }).collect();
+            let blocks = find(&read, pattern.as_ref());
+            Ok((texts, blocks))
+        };
+        let ((texts, blocks), permit) = off_thread(permit, look).await?;
+        let (created, mut view, mut permit) = self.begun(model, &texts, managing, permit).await?;
         let (mut done, mut scored) = (Vec::new(), Vec::new());
         for block in &blocks {
             let known = view.state.answer(&block.update.id).cloned();
@@ -114,7 +122,7 @@ impl Contexts {
     async fn begun(
         &self,
         model: &Arc<ServedModel>,
-        messages: &[Message<'_>],
+        texts: &[(String, String)],
         managing: &Managing,
         permit: Permit,
     ) -> Result<(bool, View, Permit), ServiceError> {
@@ -124,8 +132,8 @@ impl Contexts {
             other => return Ok((false, other?, permit)),
         }
         let NewContext { settings, config, question, expires_in } = &managing.new;
-        let first = messages.iter().find(|message| message.role == "user").map(|message| message.text);
-        let question = question.as_deref().or(first).unwrap_or_default();
+        let first = texts.iter().find(|(role, _)| role == "user").map(|(_, text)| text);
+        let question = question.as_ref().or(first).map_or("", String::as_str);
         let permit = settings.check(model, question, *config, permit).await?;
         match self.create(name, settings, *config, question, *expires_in).await {
             // somebody was faster

@@ -69,7 +69,7 @@ impl Contexts {
         let mut permit = permit;
         for _ in 0..TRIES {
             let live = Live::load(&self.store, name, held.take()).await?;
-            *held = Some(live.clone());
+            *held = live.kept();
             let ((next, updated, records), back) = work.through(live.clone(), update.clone(), permit).await?;
             permit = back;
             if updated.replayed {
@@ -83,7 +83,7 @@ impl Contexts {
                     next.header.events += records.len() as i64;
                     next.header.used = at;
                     let updated = Updated { view: next.view(), ..updated };
-                    *held = Some(next);
+                    *held = next.kept();
                     return Ok((updated, permit));
                 }
                 // once more, from what is stored now
