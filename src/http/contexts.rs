@@ -33,7 +33,7 @@ type Id = Result<Path<String>, PathRejection>;
 #[derive(Deserialize)]
 pub(super) struct Part {
     after: Option<String>,
-    limit: Option<i64>,
+    limit: Option<String>,
 }
 
 /// What every handler here begins with.
@@ -75,6 +75,9 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, ApiError> {
     let (after, limit) = page(part)?;
     let after = after.unwrap_or_default();
+    if !after.is_empty() {
+        wire::context_id("after", &after)?;
+    }
     let mut found = state.contexts()?.list(&caller.owner(), &after, limit + 1).await?;
     let more = found.len() as i64 > limit;
     found.truncate(limit as usize);
@@ -174,8 +177,9 @@ pub(super) async fn fork(
 
 fn page(part: Result<Query<Part>, QueryRejection>) -> Result<(Option<String>, i64), ApiError> {
     let Query(Part { after, limit }) = part.map_err(|e| ApiError::bad_request(e.body_text()))?;
-    match limit.unwrap_or(PAGE) {
-        limit if (1..=LONGEST_PAGE).contains(&limit) => Ok((after, limit)),
-        limit => Err(ApiError::invalid("limit", &format!("is {limit}, must be 1 to {LONGEST_PAGE}"))),
+    let limit = limit.map_or(Some(PAGE), |limit| limit.parse().ok());
+    match limit {
+        Some(limit) if (1..=LONGEST_PAGE).contains(&limit) => Ok((after, limit)),
+        _ => Err(ApiError::invalid("limit", &format!("must be a number from 1 to {LONGEST_PAGE}"))),
     }
 }

@@ -229,6 +229,11 @@ async fn what_is_wrong_is_named_and_leaves_no_trace() {
     let long = json!({"results": ["long ".repeat(500)]});
     let message = results(&app, "a", &long).await.refused(400, Some("results[0]"));
     assert!(message.contains("max_tokens_per_chunk"), "{message}");
+    for (part, field) in
+        [("after=%00", "after"), ("after=a/b", "after"), ("limit=x", "limit"), ("limit=", "limit")]
+    {
+        get(&app, &format!("{CONTEXTS}?{part}")).await.refused(400, Some(field));
+    }
     for path in ["events?limit=0", "events?limit=5000", "events?after=x", "events?after=-1"] {
         let answer = get(&app, &format!("{CONTEXTS}/a/{path}")).await;
         assert_eq!(answer.status, 400, "{path}: {}", answer.text);
