@@ -31,7 +31,7 @@ pub(super) async fn chat(
     let (mut job, delivery, asked) = wire::job(&body)?;
     drop(body);
     job.options.salt = caller.salt(&job.options.salt);
-    let managing = managing_wire::managing(&served.model, &headers, asked, caller.owner())?;
+    let managing = managing_wire::managing(&headers, asked, caller.owner())?;
     record.generates(delivery.stream);
     let logprobs = job.options.logprobs.is_some();
     let (permit, report) = match managing {

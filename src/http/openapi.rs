@@ -138,7 +138,7 @@ const OPERATIONS: &[Operation] = &[
         paths: &["/v1/contexts/{id}/export"],
         ids: &["exportContext"],
         tag: "Contexts",
-        summary: "All that is stored of a context, as `qrae context report` reads it",
+        summary: "All that is stored of a context",
         body: None,
         answer: Answer::Json("ContextExport"),
         errors: READ_ERRORS,

@@ -109,6 +109,11 @@ async fn a_header_is_enough_and_hermes_answers_are_found() {
         (&json!("h"), &json!(2))
     );
     assert_eq!(answer["qrae"]["searches"][0]["admitted"].as_array().unwrap().len(), 3, "three of five");
+    // once it is there, the name alone will do: this model has no head set of its own
+    let body = json!({"messages": messages, "max_tokens": 1, "qrae": {"context": "h"}});
+    assert_eq!(post(&app, CHAT, &body).await.ok()["qrae"]["searches"][0]["replayed"], true);
+    let body = json!({"messages": messages, "max_tokens": 1, "qrae": {"context": "new"}});
+    post(&app, CHAT, &body).await.refused(404, Some("head_set"));
     // results that would not fit are cut for scoring, and shown whole
     let long = json!([{"text": "long ".repeat(300)}, {"text": "short"}]).to_string();
     let asked = json!({"context": "long", "results_per_query": 2, "deferred": "stubs"});

@@ -316,7 +316,7 @@ pub(in crate::http) fn events(batches: &[Batch], from: i64, limit: usize, all: i
     json!({"object": "list", "data": data, "next": next, "has_more": next < all})
 }
 
-/// All that is stored of a context, in a form that `qrae context report` reads.
+/// All that is stored of a context.
 pub(in crate::http) fn export(header: &Header, batches: &[Batch]) -> Value {
     let events: Vec<Value> =
         numbered(batches).map(|(number, at, record)| event(number, at, record)).collect();

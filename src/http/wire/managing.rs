@@ -12,10 +12,7 @@ use super::{
 };
 use crate::{
     http::ApiError,
-    service::{
-        ServedModel,
-        contexts::{Managed, ManagedBlock, Managing, NewContext, Settings},
-    },
+    service::contexts::{Managed, ManagedBlock, Managing, NewContext},
     store::Name,
     transcript::Deferred,
 };
@@ -44,7 +41,6 @@ pub(in crate::http) struct Fields {
 
 /// What the field `qrae` or the header asks for; nothing where there is neither.
 pub(in crate::http) fn managing(
-    model: &ServedModel,
     headers: &HeaderMap,
     asked: Value,
     owner: String,
@@ -76,8 +72,7 @@ pub(in crate::http) fn managing(
     }
     own["id"] = Value::Null;
     let made = contexts::made(&own).map_err(inside)?;
-    let settings = Settings::new(model, &made.job).map_err(|e| ApiError::from(e).inside("qrae"))?;
-    let new = NewContext { settings, config: made.config, question, expires_in: made.expires_in };
+    let new = NewContext { job: made.job, config: made.config, question, expires_in: made.expires_in };
     Ok(Some(Managing {
         name: Name { owner, id },
         deferred: fields.deferred.unwrap_or_default(),

@@ -12,7 +12,7 @@ use crate::{
     service::{
         Permit, ServedModel, ServiceError,
         generate::{off_thread, straighten},
-        score::ScoreAnswer,
+        score::{ScoreAnswer, ScoreJob},
     },
     store::Name,
     transcript::{Block, Deferred, Message, find, replace, write},
@@ -32,8 +32,8 @@ pub struct Managing {
 
 /// A context that is made when it is first used.
 pub struct NewContext {
-    /// How it scores.
-    pub settings: Settings,
+    /// How it scores: a job without queries or chunks.
+    pub job: ScoreJob,
     /// Its rules.
     pub config: Config,
     /// Its question; the first message of a user by default.
@@ -131,11 +131,12 @@ impl Contexts {
             Err(ServiceError::NoContext { .. }) => {}
             other => return Ok((false, other?, permit)),
         }
-        let NewContext { settings, config, question, expires_in } = &managing.new;
+        let NewContext { job, config, question, expires_in } = &managing.new;
+        let settings = Settings::new(model, job)?;
         let first = texts.iter().find(|(role, _)| role == "user").map(|(_, text)| text);
         let question = question.as_ref().or(first).map_or("", String::as_str);
         let permit = settings.check(model, question, *config, permit).await?;
-        match self.create(name, settings, *config, question, *expires_in).await {
+        match self.create(name, &settings, *config, question, *expires_in).await {
             // somebody was faster
             Err(ServiceError::Conflict { .. }) => Ok((false, self.view(name).await?, permit)),
             made => Ok((true, made?, permit)),
