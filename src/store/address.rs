@@ -47,7 +47,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The URL that the driver wants.
+    /// The URL that the driver wants; of memory, another part of it each time.
     pub(super) fn url(&self) -> String {
         match self {
             Self::File(path) => {
@@ -63,7 +63,9 @@ impl Address {
                 url + "?mode=rwc"
             }
             Self::Postgres(url) => url.clone(),
-            Self::Memory => "sqlite::memory:".into(),
+            Self::Memory => {
+                format!("sqlite:file:qrae-{}?mode=memory&cache=shared", uuid::Uuid::new_v4().simple())
+            }
         }
     }
 }

@@ -41,6 +41,9 @@ const CONNECTIONS: u32 = 8;
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: AnyPool,
+    /// A connection that nobody uses, where memory is the place: it is there while somebody is connected, and a connection
+    /// is closed when a caller goes away in the middle of a transaction.
+    _keeper: Option<AnyPool>,
 }
 
 /// Whose context, and what it is called. Different owners may use the same id.
@@ -106,6 +109,7 @@ impl Store {
             std::fs::create_dir_all(folder).map_err(|e| failed(e.to_string()))?;
         }
         let sqlite = !matches!(address, Address::Postgres(_));
+        let url = address.url();
         let options = AnyPoolOptions::new().acquire_timeout(PATIENCE).after_connect(move |connection, _| {
             Box::pin(async move {
                 if sqlite {
@@ -117,15 +121,18 @@ impl Store {
                 Ok(())
             })
         });
-        // every connection to memory is a database of its own
-        let options = match address {
+        let connect =
+            async |options: AnyPoolOptions| options.connect(&url).await.map_err(|e| failed(e.to_string()));
+        // what memory holds has no lock that connections could wait for, so there is one
+        let (keeper, most) = match address {
             Address::Memory => {
-                options.max_connections(1).min_connections(1).idle_timeout(None).max_lifetime(None)
+                let lasting = options.clone().max_connections(1).idle_timeout(None).max_lifetime(None);
+                (Some(connect(lasting).await?), 1)
             }
-            _ => options.max_connections(CONNECTIONS),
+            _ => (None, CONNECTIONS),
         };
-        let pool = options.connect(&address.url()).await.map_err(|e| failed(e.to_string()))?;
+        let pool = connect(options.max_connections(most)).await?;
         MIGRATIONS.run(&pool).await.map_err(|e| failed(e.to_string()))?;
-        Ok(Self { pool })
+        Ok(Self { pool, _keeper: keeper })
     }
 }

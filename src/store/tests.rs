@@ -161,6 +161,22 @@ async fn a_context_ends_so_long_after_its_last_use() {
 }
 
 #[tokio::test]
+async fn a_closed_connection_takes_nothing_with_it() {
+    everywhere(async |store: Store, owner: String| {
+        let name = name(&owner, "a");
+        store.create(&name, begin(&batch("q")), NOW).await.unwrap();
+        store.pool.acquire().await.unwrap().close().await.unwrap();
+        // as when a caller goes away in the middle
+        drop(store.pool.begin().await.unwrap());
+        let made = store.header(&name, NOW).await.unwrap();
+        store.append(&made.uid, 1, &records("b"), None, NOW).await.unwrap();
+        let other = Store::open(&Address::Memory).await.unwrap();
+        assert!(matches!(other.header(&name, NOW).await, Err(StoreError::Gone)), "it has memory of its own");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn lists_go_on_where_they_ended() {
     everywhere(async |store: Store, owner: String| {
         for id in ["b", "a", "c"] {
